@@ -1,0 +1,3 @@
+//! What XDP sends back itself; tail-called, so that the hot program stays small.
+
+pub(crate) mod reset;
