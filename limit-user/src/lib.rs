@@ -1,0 +1,12 @@
+//! The controller of the limit filter: `limitctl` and everything it is made of.
+//!
+//! `main` -> [`cli`] -> one file per command; a command reads flags and files through [`config`],
+//! touches the kernel through [`kernel`] alone, and stops where [`interrupt`] says so. [`metrics`] turns
+//! counter rows into sums and exposition text.
+
+pub mod cli;
+pub mod config;
+pub mod error;
+pub mod interrupt;
+pub mod kernel;
+pub mod metrics;

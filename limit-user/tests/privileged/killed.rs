@@ -1,0 +1,218 @@
+//! `limitctl` killed at any moment, and run with few capabilities: what stays, and what it says.
+
+use std::{
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use limit_common::counters::Counter;
+use limit_user::kernel::{Filter, Presence};
+
+use crate::netns::{Cable, Sandbox, eventually};
+
+#[test]
+#[ignore = "needs CAP_BPF"]
+fn keeps_judging_when_it_is_killed_during_a_replacement() {
+    let world = World::new();
+    let whole = world.duration_of_attach();
+    for kill in 0..KILLS {
+        world.kill_after(&["attach", "server0"], whole * kill / (KILLS - 6));
+        assert!(world.is_judged(), "killed {kill}: not attached");
+        world.assert_complete();
+    }
+    world.assert_done(&["attach", "server0"]);
+    world.assert_complete();
+    world.assert_done(&["detach", "--all"]);
+    world.assert_nothing();
+}
+
+#[test]
+#[ignore = "needs CAP_BPF"]
+fn judges_in_full_or_not_at_all_when_it_is_killed_during_a_first_attach() {
+    let world = World::new();
+    let whole = world.duration_of_attach();
+    let mut judged = 0;
+    for kill in 0..KILLS {
+        world.assert_done(&["detach", "--all"]);
+        world.assert_nothing();
+        world.kill_after(&["attach", "server0"], whole * kill / (KILLS - 6));
+        if world.is_judged() {
+            world.assert_complete();
+            judged += 1;
+        }
+        world.assert_done(&["attach", "server0"]);
+        world.assert_complete();
+    }
+    assert!(judged < KILLS, "no kill came before the attach was done");
+}
+
+#[test]
+#[ignore = "needs CAP_BPF"]
+fn leaves_nothing_or_all_when_it_is_killed_during_a_detach() {
+    let world = World::new();
+    let whole = world.duration_of_attach();
+    for kill in 0..KILLS {
+        world.assert_done(&["attach", "server0"]);
+        world.kill_after(&["detach", "server0"], whole * kill / KILLS / 4);
+        if world.is_judged() {
+            world.assert_complete();
+        }
+        world.assert_done(&["detach", "--all"]);
+        world.assert_nothing();
+    }
+}
+
+#[test]
+#[ignore = "needs CAP_BPF"]
+fn starts_with_cap_bpf_and_cap_net_admin_alone() {
+    let world = World::new();
+    let output = world.run_with("+bpf,+net_admin", &["attach", "server0"]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(world.is_judged());
+    world.assert_complete();
+}
+
+#[test]
+#[ignore = "needs CAP_BPF"]
+fn names_the_capability_that_is_missing() {
+    let world = World::new();
+    for (have, missing) in [("+bpf", "CAP_NET_ADMIN"), ("+net_admin", "CAP_BPF")] {
+        let output = world.run_with(have, &["attach", "server0"]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(missing), "{text}");
+        world.assert_nothing();
+    }
+}
+
+/// A sandbox with a cable, and `limitctl` on its server's side.
+struct World {
+    sandbox: Sandbox,
+    cable: Cable,
+}
+
+impl World {
+    fn new() -> Self {
+        let sandbox = Sandbox::enter();
+        Self {
+            sandbox,
+            cable: Cable::new(),
+        }
+    }
+
+    fn command(&self, program: &str, words: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command
+            .args(words)
+            .env("LIMIT_PIN_ROOT", self.sandbox.root().path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn limitctl(&self, words: &[&str]) -> Output {
+        self.cable
+            .server
+            .run(|| self.command(LIMITCTL, words).output().unwrap())
+    }
+
+    /// Runs `limitctl` as root with no capabilities but these.
+    fn run_with(&self, capabilities: &str, words: &[&str]) -> Output {
+        let bounding = format!("--bounding-set=-all,{capabilities}");
+        let mut all = vec![bounding.as_str(), "--inh-caps=-all", LIMITCTL];
+        all.extend(words);
+        self.cable
+            .server
+            .run(|| self.command("setpriv", &all).output().unwrap())
+    }
+
+    fn assert_done(&self, words: &[&str]) {
+        let output = self.limitctl(words);
+        assert!(
+            output.status.success(),
+            "limitctl {words:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+
+    /// Starts `limitctl` and kills it so much later, or finds that it was done by then.
+    fn kill_after(&self, words: &[&str], delay: Duration) {
+        let mut child: Child = self.cable.server.run(|| {
+            let mut command = self.command(LIMITCTL, words);
+            command
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap()
+        });
+        thread::sleep(delay);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn duration_of_attach(&self) -> Duration {
+        let start = Instant::now();
+        self.assert_done(&["attach", "server0"]);
+        start.elapsed()
+    }
+
+    /// Whether the interface has an XDP program; a link dies some time after its last descriptor.
+    fn is_judged(&self) -> bool {
+        let pinned = self.link_is_pinned();
+        eventually("the link and its pin agree", || {
+            self.has_program() == pinned
+        });
+        pinned
+    }
+
+    fn link_is_pinned(&self) -> bool {
+        self.cable
+            .server
+            .run(|| match Filter::presence(self.sandbox.root()).unwrap() {
+                Presence::Here(filter) => filter
+                    .interfaces()
+                    .unwrap()
+                    .iter()
+                    .any(|one| one.name.is_some()),
+                Presence::None | Presence::Incomplete => false,
+                other => panic!("{other:?}"),
+            })
+    }
+
+    fn has_program(&self) -> bool {
+        !self.cable.server.interface("server0").programs.is_empty()
+    }
+
+    /// The filter is whole, and counts.
+    fn assert_complete(&self) {
+        let before = self.packets();
+        self.cable.send(PORT, 1, Duration::ZERO);
+        eventually("a packet is counted", || self.packets() > before);
+    }
+
+    fn packets(&self) -> u64 {
+        let index = self.cable.server.interface("server0").index;
+        self.cable.server.run(|| {
+            let filter = Filter::open(self.sandbox.root()).unwrap().unwrap();
+            assert!(filter.policy_set().unwrap().is_some());
+            filter.counters(index).unwrap()[0].values[Counter::Packets.index()]
+        })
+    }
+
+    fn assert_nothing(&self) {
+        assert!(!self.sandbox.root().path().exists(), "pins are left");
+        eventually("no program is left", || !self.has_program());
+    }
+}
+
+const LIMITCTL: &str = env!("CARGO_BIN_EXE_limitctl");
+
+/// Kills spread over the duration of the work, and past its end.
+const KILLS: u32 = 24;
+
+/// A port that no policy names.
+const PORT: u16 = 9;
