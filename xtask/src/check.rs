@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::steps::{Steps, run as run_command};
 use crate::workspace::Workspace;
-use crate::{record, tidy};
+use crate::{ceilings, record, tidy};
 
 /// Runs all checks.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
@@ -19,6 +19,7 @@ pub(crate) fn add_steps(workspace: &Workspace, steps: &mut Steps) {
     steps.run("record of the committed object", || {
         record::check(workspace)
     });
+    steps.run("crates of the core", || ceilings::count_crates(workspace));
     let mut cargo = |name: &str, arguments: &str, variable: Option<(&str, &str)>| {
         let mut command = workspace.cargo();
         command.args(arguments.split(' ')).envs(variable);

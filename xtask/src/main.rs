@@ -8,6 +8,7 @@
 mod apt;
 mod bench;
 mod build;
+mod ceilings;
 mod check;
 mod elf;
 mod machine;

@@ -9,7 +9,7 @@ use crate::build::{self, Built};
 use crate::record::{self, Record};
 use crate::steps::{Steps, output, run as run_command, shown};
 use crate::workspace::Workspace;
-use crate::{check, machine};
+use crate::{ceilings, check, machine};
 
 /// Options of `test`.
 #[derive(Debug, clap::Args)]
@@ -33,6 +33,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
         steps.run("long unprivileged tests", || {
             run_command(&mut long_tests(workspace))
         });
+        steps.run("weight of the core", || ceilings::weigh(workspace));
     }
     let built = build_object(workspace, &mut steps, args.install);
     compare(workspace, &mut steps, built.as_ref())?;

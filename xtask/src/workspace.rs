@@ -38,6 +38,11 @@ impl Workspace {
         &self.root
     }
 
+    /// Where the core is built by itself, to be weighed.
+    pub(crate) fn core_target(&self) -> PathBuf {
+        self.target.join("core")
+    }
+
     /// The target folder of the BPF build, apart from that of the host.
     pub(crate) fn bpf_target(&self) -> PathBuf {
         self.target.join("bpf")
