@@ -32,6 +32,7 @@ pub mod buckets;
 pub mod completions;
 pub mod context;
 pub mod counters;
+pub mod demo;
 pub mod detach;
 pub mod doctor;
 pub mod list;
@@ -93,7 +94,7 @@ enum Command {
     Attach(attach::AttachArgs),
     /// Detach interfaces; the last one removes the filter
     Detach(detach::DetachArgs),
-    /// Change the numbers of a policy, or whether it enforces, at run time
+    /// Change the numbers of a policy, or whether it enforces, at run time; what is not given stays
     Set(set::SetArgs),
     /// Show what is in force, read back from the kernel
     Show(show::ShowArgs),
@@ -107,6 +108,8 @@ enum Command {
     Deny(list::ListArgs),
     /// Check what this host offers the filter
     Doctor(doctor::DoctorArgs),
+    /// Show the filter at work in namespaces of its own, and leave nothing behind
+    Demo(demo::DemoArgs),
     /// Show the version
     Version,
     /// Print a completion script
@@ -176,6 +179,7 @@ fn dispatch(command: Command, ctx: &Context) -> anyhow::Result<Exit> {
         Command::Allow(args) => list::run(&args, crate::kernel::List::Allow, ctx)?,
         Command::Deny(args) => list::run(&args, crate::kernel::List::Deny, ctx)?,
         Command::Doctor(args) => return doctor::run(&args, ctx),
+        Command::Demo(args) => return demo::run(&args, ctx),
         Command::Version => version::run(ctx)?,
         #[cfg(feature = "completions")]
         Command::Completions(args) => completions::run(&args, ctx)?,
@@ -284,7 +288,8 @@ mod tests {
             .filter(|arg| arg.get_help_heading() == Some("Policy"))
         {
             let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.contains("[default"), "--{}: {help}", flag.get_id());
+            let states = help.contains("[default") || help.contains("[new policy");
+            assert!(states, "--{}: {help}", flag.get_id());
         }
     }
 

@@ -34,6 +34,7 @@ pub mod pins;
 pub mod probe;
 mod sys;
 pub mod tables;
+pub mod veth;
 
 pub use attach::{Attached, AttachedInterface, Detached, Mode, ModeChoice};
 pub use counters::Counters;

@@ -117,6 +117,8 @@ fn report(job: &Job<'_>, done: &Done) -> anyhow::Result<()> {
                 "{interface} runs in generic mode, several times slower"
             ));
         }
+        let resets = policy::reset_warning(&interface.kind, attached.mode, &done.config);
+        warnings.extend(resets.map(|warning| format!("{interface}: {warning}")));
         warnings.extend(interface.advice()?);
     }
     if let Some(session) = Session::of_this_shell() {

@@ -139,7 +139,10 @@ impl Checks {
         let name = "capabilities";
         match Capabilities::of_this_thread().map(Capabilities::first_missing) {
             Ok(None) => {
-                self.ok(name, "CAP_BPF and CAP_NET_ADMIN, or what stands for them");
+                self.ok(
+                    name,
+                    "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or what stands for them",
+                );
                 true
             }
             Ok(Some(missing)) => {

@@ -5,9 +5,12 @@ use core::fmt;
 use limit_common::config::{OnLimit, Unit};
 use serde::Serialize;
 
-use crate::config::{
-    Config, FRAGMENTS_POLICY, Mode, Numbers, Policy,
-    text::{self, NS_PER_MS, format_duration, format_number},
+use crate::{
+    config::{
+        Config, FRAGMENTS_POLICY, Mode, Numbers, Policy,
+        text::{self, NS_PER_MS, format_duration, format_number},
+    },
+    kernel::{Mode as XdpMode, links::Kind},
 };
 
 /// A policy as machines read it.
@@ -111,6 +114,20 @@ pub fn warnings(config: &Config) -> Vec<String> {
         .collect()
 }
 
+/// What an operator should know about resets on an interface that the filter runs on natively.
+///
+/// The kernel hands a frame that XDP sends from one end of a veth to the program of the other end, and
+/// drops it where there is none.
+#[must_use]
+pub fn reset_warning(kind: &Kind, mode: XdpMode, config: &Config) -> Option<&'static str> {
+    let resets =
+        |policy: &Policy| policy.on_limit == OnLimit::Reset && matches!(policy.mode, Mode::Enforce);
+    (*kind == Kind::Veth && mode == XdpMode::Native && config.policies.iter().any(resets)).then_some(
+        "resets leave a veth in native mode only if its peer has an XDP program, one that passes is \
+         enough; else clients wait: --xdp-mode generic needs none",
+    )
+}
+
 /// A policy in one line for people.
 #[derive(Debug)]
 pub struct Line<'a>(pub &'a Policy);
@@ -191,5 +208,22 @@ mod tests {
         let config = RawConfig::from_toml(file, "f").unwrap().validate().unwrap();
         assert_eq!(warnings(&config).len(), 1);
         assert!(warnings(&Config::built_in().unwrap()).is_empty());
+    }
+
+    #[test]
+    fn warns_of_resets_that_a_native_veth_loses() {
+        let mut config = Config::built_in().unwrap();
+        config.policies[0].on_limit = OnLimit::Reset;
+        let lost = |config: &Config, kind: Kind, mode| reset_warning(&kind, mode, config).is_some();
+        assert!(
+            !lost(&config, Kind::Veth, XdpMode::Native),
+            "it only monitors"
+        );
+        config.policies[0].mode = Mode::Enforce;
+        assert!(lost(&config, Kind::Veth, XdpMode::Native));
+        assert!(!lost(&config, Kind::Veth, XdpMode::Generic));
+        assert!(!lost(&config, Kind::Device, XdpMode::Native));
+        config.policies[0].on_limit = OnLimit::Drop;
+        assert!(!lost(&config, Kind::Veth, XdpMode::Native));
     }
 }

@@ -15,7 +15,7 @@ pub struct PolicyFlags {
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
 
-    /// Most tokens a source can have at once: its burst, in units of --unit [default: 100]
+    /// Most tokens a source can have at once: its burst, in units of --unit [new policy: 100]
     #[arg(
         long,
         visible_alias = "cap",
@@ -24,47 +24,47 @@ pub struct PolicyFlags {
     )]
     pub capacity: Option<String>,
 
-    /// Tokens a source gains each --interval [default: 100]
+    /// Tokens a source gains each --interval [new policy: 100]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub refill: Option<String>,
 
-    /// Time between refills, 1ms to 365d, as 500ms, 1s, 5m, 1h or 1d [default: 1s]
+    /// Time between refills, 1ms to 365d, as 500ms, 1s, 5m, 1h or 1d [new policy: 1s]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub interval: Option<String>,
 
-    /// Refill and interval in one, as 100/s, 5/m or 10/500ms [default: 100/s]
+    /// Refill and interval in one, as 100/s, 5/m or 10/500ms [new policy: 100/s]
     #[arg(long, value_name = "N/UNIT", allow_hyphen_values = true)]
     pub rate: Option<String>,
 
-    /// Capacity beside --rate, in units of --unit [default: the tokens of the rate]
+    /// Capacity beside --rate, in units of --unit [new policy: the tokens of the rate]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub burst: Option<String>,
 
-    /// Most connections open at once under this policy, or none [default: none]
+    /// Most connections open at once under this policy, or none [new policy: none]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_in_flight: Option<String>,
 
-    /// Most connections open at once for one source [default: a quarter of --max-in-flight, at least 1]
+    /// Most connections open at once for one source [new policy: a quarter of --max-in-flight, at least 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_in_flight_per_source: Option<String>,
 
-    /// Protocol the policy is for [default: tcp]
+    /// Protocol the policy is for [new policy: tcp]
     #[arg(long, value_name = "NAME")]
     pub protocol: Option<ProtocolWord>,
 
-    /// Destination ports as 80,8000-8010, or all [default: 80,443 for the policy default, else all]
+    /// Destination ports as 80,8000-8010, or all [new policy: 80,443 for the policy default, else all]
     #[arg(long, value_name = "LIST", allow_negative_numbers = true)]
     pub ports: Option<String>,
 
-    /// What one token pays for; bytes are those of the whole frame [default: connection for tcp, else packet]
+    /// What one token pays for; bytes are those of the whole frame [new policy: connection for tcp, else packet]
     #[arg(long, value_name = "UNIT")]
     pub unit: Option<UnitWord>,
 
-    /// What a refused packet gets [default: 503 for unit connection, else drop]
+    /// What a refused packet gets [new policy: 503 for unit connection, else drop]
     #[arg(long, value_name = "ACTION")]
     pub on_limit: Option<OnLimitWord>,
 
-    /// HTTP status of the answer with --on-limit 503 [default: 503]
+    /// HTTP status of the answer with --on-limit 503 [new policy: 503]
     #[arg(long, value_name = "CODE")]
     pub status: Option<StatusWord>,
 

@@ -350,9 +350,6 @@ pub(super) fn from_load(program: &str, error: ProgramError) -> KernelError {
                 .get(lines.len().saturating_sub(LOG_LINES)..)
                 .unwrap_or_default();
             let mut reason = io_error.to_string();
-            if !Capabilities::of_this_thread().is_ok_and(Capabilities::has_perfmon) {
-                reason.push_str("; without CAP_PERFMON the verifier is stricter: grant it");
-            }
             if !tail.is_empty() {
                 reason.push_str("; the verifier ends with:\n");
                 reason.push_str(&tail.join("\n"));

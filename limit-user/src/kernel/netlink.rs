@@ -90,7 +90,7 @@ fn ask_about_links(request: LinkMessage, flags: u16) -> io::Result<Vec<LinkMessa
 }
 
 /// Sends one request and shows every message of the answer to `visit`.
-fn exchange(
+pub(super) fn exchange(
     protocol: isize,
     request: &[u8],
     visit: &mut dyn FnMut(&[u8]) -> io::Result<()>,

@@ -59,38 +59,58 @@ pub struct LoadOptions<'a> {
 }
 
 /// A loaded object: programs that the kernel verified, and the maps they use.
+///
+/// Its parts are fields, so that the programs may run on other threads while the tables change.
 pub struct Loaded {
-    ebpf: Ebpf,
-    variant: Variant,
+    /// The programs.
+    pub programs: Programs,
     /// The maps of the filter.
     pub tables: Tables,
     /// The counters of the interface that the program is for.
     pub counters: Counters,
+    /// The clock that the programs read if it is injected.
+    pub clock: InjectedClock,
     /// A program array.
     tails: Map,
-    clock: Array<MapData, u64>,
 }
 
 impl fmt::Debug for Loaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loaded")
+            .field("programs", &self.programs)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The programs of a loaded object.
+pub struct Programs {
+    ebpf: Ebpf,
+    variant: Variant,
+}
+
+impl fmt::Debug for Programs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Programs")
             .field("variant", &self.variant)
             .finish_non_exhaustive()
     }
 }
 
-/// The programs of a [`Loaded`].
-#[derive(Clone, Copy)]
-pub struct Runner<'a> {
-    ebpf: &'a Ebpf,
-    variant: Variant,
+/// The time that a test injects.
+pub struct InjectedClock(Array<MapData, u64>);
+
+impl fmt::Debug for InjectedClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InjectedClock").finish_non_exhaustive()
+    }
 }
 
-impl fmt::Debug for Runner<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runner")
-            .field("variant", &self.variant)
-            .finish_non_exhaustive()
+impl InjectedClock {
+    /// Sets the time that the programs see, if the clock is injected.
+    pub fn set(&mut self, now: Instant) -> Result<(), KernelError> {
+        self.0
+            .set(0, now.as_ns(), 0)
+            .map_err(|error| KernelError::map("set the injected clock", error))
     }
 }
 
@@ -159,12 +179,14 @@ fn load_bytes(
     let clock = Array::try_from(take(&mut ebpf, maps::INJECTED_CLOCKS)?)
         .map_err(|error| KernelError::map("use map INJECTED_CLOCKS", error))?;
     let mut loaded = Loaded {
-        ebpf,
-        variant: options.variant,
+        programs: Programs {
+            ebpf,
+            variant: options.variant,
+        },
         tables,
         counters,
+        clock: InjectedClock(clock),
         tails,
-        clock,
     };
     loaded.fill_tails()?;
     Ok(loaded)
@@ -177,29 +199,20 @@ impl Loaded {
     ///
     /// The kernel takes no frame shorter than an Ethernet header.
     pub fn run(&self, frame: &[u8], repeat: u32) -> Result<Run, KernelError> {
-        self.runner().run(frame, repeat)
-    }
-
-    /// The programs apart from the tables, to run them on other threads while the tables change.
-    pub fn split(&mut self) -> (Runner<'_>, &mut Tables) {
-        let runner = Runner {
-            ebpf: &self.ebpf,
-            variant: self.variant,
-        };
-        (runner, &mut self.tables)
+        self.programs.run(frame, repeat)
     }
 
     /// Reads the clock of this object: the injected time, or the kernel's.
     pub fn now(&self) -> Result<Instant, KernelError> {
-        let run = self.runner().run_program(programs::CLOCK, &CLOCK_FRAME, 1)?;
+        let run = self
+            .programs
+            .run_program(programs::CLOCK, &CLOCK_FRAME, 1)?;
         Ok(decode_clock(&run.frame))
     }
 
     /// Sets the time that the programs see, if the clock is injected.
     pub fn set_time(&mut self, now: Instant) -> Result<(), KernelError> {
-        self.clock
-            .set(0, now.as_ns(), 0)
-            .map_err(|error| KernelError::map("set the injected clock", error))
+        self.clock.set(now)
     }
 
     /// Every counter row, summed over CPUs.
@@ -209,8 +222,8 @@ impl Loaded {
 
     /// The descriptor of the filter, to attach it.
     pub(super) fn filter_fd(&self) -> Result<BorrowedFd<'_>, KernelError> {
-        let name = self.variant.main();
-        let program = self.xdp(name)?;
+        let name = self.programs.variant.main();
+        let program = self.programs.xdp(name)?;
         let fd = program
             .fd()
             .map_err(|error| KernelError::program(format!("use {name}"), error))?;
@@ -219,7 +232,7 @@ impl Loaded {
 
     /// Pins the clock program.
     pub(super) fn pin_clock(&self, path: &Path) -> Result<(), KernelError> {
-        let program = self.xdp(programs::CLOCK)?;
+        let program = self.programs.xdp(programs::CLOCK)?;
         let fd = program
             .fd()
             .map_err(|error| KernelError::program("use clock", error))?;
@@ -238,10 +251,10 @@ impl Loaded {
     }
 
     fn fill_tails(&mut self) -> Result<(), KernelError> {
-        let Some(name) = self.variant.reset() else {
+        let Some(name) = self.programs.variant.reset() else {
             return Ok(());
         };
-        let reset = xdp(&self.ebpf, name)?;
+        let reset = self.programs.xdp(name)?;
         let fd = reset
             .fd()
             .map_err(|error| KernelError::program(format!("use {name}"), error))?;
@@ -249,30 +262,19 @@ impl Loaded {
             .and_then(|mut programs| programs.set(tails::RESET, fd, 0))
             .map_err(|error| KernelError::map(format!("set tail call {name}"), error))
     }
-
-    const fn runner(&self) -> Runner<'_> {
-        Runner {
-            ebpf: &self.ebpf,
-            variant: self.variant,
-        }
-    }
-
-    fn xdp(&self, name: &str) -> Result<&Xdp, KernelError> {
-        xdp(&self.ebpf, name)
-    }
 }
 
-impl Runner<'_> {
+impl Programs {
     /// Runs the filter over `frame`, `repeat` times, on the CPU of the calling thread.
     ///
     /// # Errors
     ///
     /// As [`Loaded::run`].
-    pub fn run(self, frame: &[u8], repeat: u32) -> Result<Run, KernelError> {
+    pub fn run(&self, frame: &[u8], repeat: u32) -> Result<Run, KernelError> {
         self.run_program(self.variant.main(), frame, repeat)
     }
 
-    fn run_program(self, name: &str, frame: &[u8], repeat: u32) -> Result<Run, KernelError> {
+    fn run_program(&self, name: &str, frame: &[u8], repeat: u32) -> Result<Run, KernelError> {
         let mut out = vec![0; frame.len().saturating_add(HEADROOM)];
         let options = TestRunOptions {
             data_in: Some(frame),
@@ -280,7 +282,8 @@ impl Runner<'_> {
             repeat,
             ..TestRunOptions::default()
         };
-        let result = xdp(self.ebpf, name)?
+        let result = self
+            .xdp(name)?
             .test_run(options)
             .map_err(|error| KernelError::program(format!("test-run {name}"), error))?;
         out.truncate(result.data_size_out as usize);
@@ -289,6 +292,10 @@ impl Runner<'_> {
             frame: out,
             duration: result.duration,
         })
+    }
+
+    fn xdp(&self, name: &str) -> Result<&Xdp, KernelError> {
+        xdp(&self.ebpf, name)
     }
 }
 

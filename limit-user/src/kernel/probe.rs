@@ -25,7 +25,8 @@ pub enum Capability {
     Bpf,
     /// Attaching to network devices.
     NetAdmin,
-    /// Reading other processes' programs and maps in full.
+    /// Reading a packet at offsets that the packet itself tells, as every header walk does: the
+    /// verifier takes no such read from a thread without it.
     Perfmon,
     /// Stands for `Bpf`, `NetAdmin` where BPF is concerned, and `Perfmon`.
     SysAdmin,
@@ -34,6 +35,9 @@ pub enum Capability {
 }
 
 impl Capability {
+    /// What loading and attaching needs, unless `SysAdmin` stands for it.
+    pub const NEEDED: [Self; 3] = [Self::Bpf, Self::NetAdmin, Self::Perfmon];
+
     /// Every capability that the filter has a use for.
     pub const ALL: [Self; 5] = [
         Self::Bpf,
@@ -90,19 +94,13 @@ impl Capabilities {
         self.0 & capability.bit() != 0
     }
 
-    /// Whether the verifier trusts this thread's programs with pointers.
-    #[must_use]
-    pub const fn has_perfmon(self) -> bool {
-        self.has(Capability::Perfmon) || self.has(Capability::SysAdmin)
-    }
-
     /// The first capability that the filter needs and that is not there.
     #[must_use]
     pub fn first_missing(self) -> Option<Capability> {
         if self.has(Capability::SysAdmin) {
             return (!self.has(Capability::NetAdmin)).then_some(Capability::NetAdmin);
         }
-        [Capability::Bpf, Capability::NetAdmin]
+        Capability::NEEDED
             .into_iter()
             .find(|needed| !self.has(*needed))
     }
@@ -286,7 +284,7 @@ const XDP_ACT_BASIC: u64 = 1;
 const XDP_ACT_RX_SG: u64 = 1 << 5;
 
 /// `r0 = XDP_PASS; exit`.
-const PASS: [u64; 2] = [instruction(0xb7, 0, 0, 0, 2), EXIT];
+pub(super) const PASS: [u64; 2] = [instruction(0xb7, 0, 0, 0, 2), EXIT];
 
 /// A compare-and-swap of a word on the stack, then `r0 = XDP_PASS; exit`.
 const COMPARE_AND_SWAP: [u64; 6] = [
@@ -321,20 +319,16 @@ mod tests {
 
     #[test]
     fn names_the_first_capability_that_is_missing() {
-        let some = |list: &[Capability]| Capabilities(list.iter().map(|one| one.bit()).sum());
-        assert_eq!(some(&[]).first_missing(), Some(Capability::Bpf));
-        assert_eq!(
-            some(&[Capability::Bpf]).first_missing(),
-            Some(Capability::NetAdmin)
-        );
-        assert_eq!(
-            some(&[Capability::SysAdmin]).first_missing(),
-            Some(Capability::NetAdmin)
-        );
-        assert_eq!(
-            some(&[Capability::Bpf, Capability::NetAdmin]).first_missing(),
-            None
-        );
+        let missing = |have: &[Capability]| {
+            Capabilities(have.iter().map(|one| one.bit()).sum()).first_missing()
+        };
+        let [bpf, net_admin, perfmon] = Capability::NEEDED;
+        assert_eq!(missing(&[]), Some(bpf));
+        assert_eq!(missing(&[bpf, perfmon]), Some(net_admin));
+        assert_eq!(missing(&[bpf, net_admin]), Some(perfmon));
+        assert_eq!(missing(&[bpf, net_admin, perfmon]), None);
+        assert_eq!(missing(&[Capability::SysAdmin]), Some(net_admin));
+        assert_eq!(missing(&[Capability::SysAdmin, net_admin]), None);
         assert!(Capabilities::of_this_thread().is_ok());
     }
 

@@ -190,6 +190,13 @@ impl Tables {
             .map_err(|error| KernelError::map("write a bucket", error))
     }
 
+    /// Removes the bucket of `key`, for tests that begin anew; the next newcomer finds its place free.
+    pub fn remove_bucket(&mut self, key: &Key) -> Result<(), KernelError> {
+        self.buckets
+            .remove(key)
+            .map_err(|error| KernelError::map("remove a bucket", error))
+    }
+
     /// The bucket that sources without a place share under `policy`.
     pub fn overflow(&self, policy: PolicyId) -> Result<BucketSlot, KernelError> {
         self.overflows

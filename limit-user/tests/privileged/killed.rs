@@ -65,9 +65,9 @@ fn leaves_nothing_or_all_when_it_is_killed_during_a_detach() {
 
 #[test]
 #[ignore = "needs CAP_BPF"]
-fn starts_with_cap_bpf_and_cap_net_admin_alone() {
+fn starts_with_the_capabilities_that_it_names_and_no_other() {
     let world = World::new();
-    let output = world.run_with("+bpf,+net_admin", &["attach", "server0"]);
+    let output = world.run_with("+bpf,+net_admin,+perfmon", &["attach", "server0"]);
     assert!(
         output.status.success(),
         "{}",
@@ -81,7 +81,11 @@ fn starts_with_cap_bpf_and_cap_net_admin_alone() {
 #[ignore = "needs CAP_BPF"]
 fn names_the_capability_that_is_missing() {
     let world = World::new();
-    for (have, missing) in [("+bpf", "CAP_NET_ADMIN"), ("+net_admin", "CAP_BPF")] {
+    for (have, missing) in [
+        ("+bpf,+perfmon", "CAP_NET_ADMIN"),
+        ("+net_admin,+perfmon", "CAP_BPF"),
+        ("+bpf,+net_admin", "CAP_PERFMON"),
+    ] {
         let output = world.run_with(have, &["attach", "server0"]);
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{text}");

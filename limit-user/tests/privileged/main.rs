@@ -7,7 +7,25 @@
     reason = "a test that cannot go on is a failed test, and so are its helpers"
 )]
 
+mod agreement;
 mod attach;
+mod committed_object;
+mod conformance;
+mod demo;
 mod filter;
+#[path = "../../../limit-common/tests/support/frames.rs"]
+mod frames;
 mod killed;
+mod loaded;
 mod netns;
+mod operations;
+#[expect(dead_code, reason = "each test binary uses a part of it")]
+#[path = "../../../limit-common/tests/support/plain.rs"]
+mod plain;
+mod pure;
+mod races;
+mod reclaim;
+mod reset;
+#[path = "../../../limit-common/tests/support/table.rs"]
+mod table;
+mod verdicts;

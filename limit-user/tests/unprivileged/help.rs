@@ -8,27 +8,27 @@ fn states_unit_and_default_of_every_policy_flag() {
     for command in ["attach", "set"] {
         let help = place.run(&format!("{command} --help")).stdout;
         for (flag, states) in [
-            ("--capacity", "[default: 100]"),
-            ("--refill", "[default: 100]"),
-            ("--interval", "500ms, 1s, 5m, 1h or 1d [default: 1s]"),
-            ("--rate", "100/s, 5/m or 10/500ms [default: 100/s]"),
-            ("--burst", "[default: the tokens of the rate]"),
-            ("--max-in-flight", "[default: none]"),
+            ("--capacity", "[new policy: 100]"),
+            ("--refill", "[new policy: 100]"),
+            ("--interval", "500ms, 1s, 5m, 1h or 1d [new policy: 1s]"),
+            ("--rate", "100/s, 5/m or 10/500ms [new policy: 100/s]"),
+            ("--burst", "[new policy: the tokens of the rate]"),
+            ("--max-in-flight", "[new policy: none]"),
             (
                 "--max-in-flight-per-source",
-                "[default: a quarter of --max-in-flight, at least 1]",
+                "[new policy: a quarter of --max-in-flight, at least 1]",
             ),
-            ("--protocol", "[default: tcp]"),
+            ("--protocol", "[new policy: tcp]"),
             (
                 "--ports",
-                "[default: 80,443 for the policy default, else all]",
+                "[new policy: 80,443 for the policy default, else all]",
             ),
-            ("--unit", "[default: connection for tcp, else packet]"),
+            ("--unit", "[new policy: connection for tcp, else packet]"),
             (
                 "--on-limit",
-                "[default: 503 for unit connection, else drop]",
+                "[new policy: 503 for unit connection, else drop]",
             ),
-            ("--status", "[default: 503]"),
+            ("--status", "[new policy: 503]"),
             ("--timeout", "500ms, 1s, 5m, 1h or 1d [default: never]"),
         ] {
             let text = entry(&help, flag);

@@ -20,6 +20,7 @@ fn names_the_missing_capability() {
         "buckets --source 203.0.113.7",
         "allow list",
         "deny add 203.0.113.0/24",
+        "demo",
     ] {
         let outcome = place.run_as_nobody(line);
         assert_eq!(
