@@ -86,12 +86,13 @@ impl Counter {
 
     /// The position of this counter in its row.
     #[must_use]
+    #[inline(always)]
     pub const fn index(self) -> usize {
         match self {
             Self::Packets => 0,
             Self::Bytes => 1,
-            Self::Reason(reason) => FIRST_REASON + reason as usize,
-            Self::Effect(effect) => FIRST_EFFECT + effect as usize,
+            Self::Reason(reason) => FIRST_REASON.wrapping_add(reason as usize),
+            Self::Effect(effect) => FIRST_EFFECT.wrapping_add(effect as usize),
         }
     }
 
@@ -115,7 +116,7 @@ impl Counter {
             Self::Reason(Reason::Rate) => ("rate", "limited, the source is over its rate"),
             Self::Reason(Reason::Contended) => (
                 "contended",
-                "limited, other CPUs changed the bucket three times",
+                "limited, other CPUs changed the bucket at every attempt",
             ),
             Self::Reason(Reason::CostExceedsCapacity) => (
                 "cost_exceeds_capacity",

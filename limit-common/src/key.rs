@@ -37,21 +37,22 @@ impl Key {
         ipv4_prefix: u8,
         ipv6_prefix: u8,
     ) -> Self {
-        let (prefix, family) = match *source {
+        // Words to the end: taken apart into bytes on the way, they cost the kernel a register each.
+        let (high, low, family) = match *source {
             Address::V4(address) => {
-                let [a, b, c, d] =
-                    (u32::from_be_bytes(address) & mask_v4(ipv4_prefix)).to_be_bytes();
-                ([a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 4)
+                let word = u32::from_be_bytes(address) & mask_v4(ipv4_prefix);
+                ((word as u64) << 32, 0, 4)
             }
             Address::V6(address) => {
-                let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = address;
-                let high = u64::from_be_bytes([a, b, c, d, e, f, g, h]) & mask_high(ipv6_prefix);
-                let low = u64::from_be_bytes([i, j, k, l, m, n, o, p]) & mask_low(ipv6_prefix);
-                let [a, b, c, d, e, f, g, h] = high.to_be_bytes();
-                let [i, j, k, l, m, n, o, p] = low.to_be_bytes();
-                ([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p], 6)
+                let [high, low] = halves(u128::from_be_bytes(address));
+                (
+                    high & mask_high(ipv6_prefix),
+                    low & mask_low(ipv6_prefix),
+                    6,
+                )
             }
         };
+        let prefix = ((high as u128) << 64 | low as u128).to_be_bytes();
         Self {
             prefix,
             family,
@@ -59,6 +60,16 @@ impl Key {
             reserved: 0,
         }
     }
+}
+
+/// The upper and the lower half: BPF has no arithmetic on 128 bits but shifts by 64.
+#[inline(always)]
+pub(crate) const fn halves(word: u128) -> [u64; 2] {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a half is 64 bits, and the upper one is shifted down"
+    )]
+    [(word >> 64) as u64, word as u64]
 }
 
 /// The leading `length` bits set.
@@ -71,7 +82,7 @@ const fn mask_v4(length: u8) -> u32 {
     }
 }
 
-/// The upper half of a 128-bit mask of `length` leading bits: BPF has no 128-bit shift.
+/// The upper half of a 128-bit mask of `length` leading bits.
 #[inline(always)]
 const fn mask_high(length: u8) -> u64 {
     if length >= 64 {
@@ -87,7 +98,7 @@ const fn mask_low(length: u8) -> u64 {
     if length <= 64 {
         0
     } else {
-        mask_high(length - 64)
+        mask_high(length.wrapping_sub(64))
     }
 }
 

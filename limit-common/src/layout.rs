@@ -184,7 +184,8 @@ pub struct Handover {
     pub reserved: u32,
 }
 
-/// The most bytes of a frame that test runs and buckets of unit byte take into account.
+/// The most bytes of a frame that a bucket of unit byte charges for. Offloads may hand over longer
+/// ones, which a bucket of this capacity could otherwise never pay.
 pub const MAX_FRAME_BYTES: u32 = 65_535;
 
 const _: () = assert!(size_of::<Key>() == 20);

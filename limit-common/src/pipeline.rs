@@ -11,6 +11,7 @@ use crate::{
     frame::Frame,
     gate::has_room,
     key::{Address, Key},
+    layout::MAX_FRAME_BYTES,
     packet::{Packet, Payload},
     units::{Instant, PolicyId},
     verdict::{Action, Reason, Verdict},
@@ -45,7 +46,7 @@ pub enum List {
 pub enum Charge {
     /// The bucket decided.
     Decided(Outcome),
-    /// Other CPUs changed the bucket at each attempt.
+    /// Other CPUs changed the bucket at every attempt.
     Contended,
 }
 
@@ -124,7 +125,7 @@ where
             }
             1
         }
-        Some(Unit::Byte) => frame.length(),
+        Some(Unit::Byte) => frame.length().min(MAX_FRAME_BYTES),
         Some(Unit::Packet) | None => 1,
     };
     let reason = gate_then_bucket(&packet.source, id, policy, cost, tables);

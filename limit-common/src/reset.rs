@@ -195,11 +195,12 @@ mod tests {
         let mut total = 0_u64;
         for part in parts {
             for pair in part.chunks(2) {
-                total += u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0));
+                let word = u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0));
+                total = total.wrapping_add(word);
             }
         }
         while total > 0xffff {
-            total = (total >> 16) + (total & 0xffff);
+            total = (total >> 16).wrapping_add(total & 0xffff);
         }
         u16::try_from(total).unwrap()
     }

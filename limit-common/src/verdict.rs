@@ -27,7 +27,7 @@ pub enum Reason {
     Paid = 0,
     /// The bucket holds fewer tokens than the cost.
     Rate,
-    /// Three attempts to charge the bucket met another CPU's change.
+    /// Every attempt to charge the bucket met another CPU's change.
     Contended,
     /// The cost is above the capacity; no wait helps.
     CostExceedsCapacity,

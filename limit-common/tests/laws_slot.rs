@@ -311,6 +311,50 @@ fn refills_that_old_numbers_gave_after_the_change_are_not_given_twice() {
 }
 
 #[test]
+fn a_refill_that_a_bucket_goes_without_holds_nothing_back_once_the_numbers_change_again() {
+    let old = first(8, 1, SECOND);
+    let daily = next(&old, 1_500 * MS, 8, 1, 86_400 * SECOND);
+    let back = next(&daily, 10 * SECOND, 8, 1, SECOND);
+    let memory = Memory::from(newborn(owner(SOURCE), &record(&[old]), at(0), 0, 8).0);
+    let charge = |generations: &[Numbers], now, cost| {
+        try_charge(&memory, owner(SOURCE), &record(generations), at(now), cost)
+    };
+    let late = charge(&[old], 2 * SECOND, 2);
+    assert_eq!(late, Attempt::Done(Outcome::Admit { remaining: 0 }));
+    let waiting = charge(&[old, daily], 3 * SECOND, 1);
+    assert_eq!(waiting, Attempt::Done(Outcome::Limit { remaining: 0 }));
+    let three = Level {
+        tokens: 3,
+        last: 13 * SECOND,
+    };
+    let policy = record(&[old, daily, back]);
+    assert_eq!(read(&memory.slot(), &policy, at(13 * SECOND)), Some(three));
+    let paid = charge(&[old, daily, back], 13 * SECOND, 1);
+    assert_eq!(paid, Attempt::Done(Outcome::Admit { remaining: 2 }));
+}
+
+#[test]
+fn a_dead_slot_is_its_retirers_again_and_nobody_elses() {
+    let policy = record(&[first(4, 1, SECOND)]);
+    let memory = Memory::from(newborn(owner(SOURCE), &policy, at(0), 0, 1).0);
+    let full = at(SECOND);
+    assert!(try_retire(&memory, owner(SOURCE), &policy, full));
+    let dead = memory.slot();
+    assert!(try_retire(&memory, owner(SOURCE), &policy, full));
+    assert!(!try_retire(
+        &memory,
+        Owner::from_policy(PolicyId::FRAGMENTS),
+        &policy,
+        full
+    ));
+    assert_eq!(
+        try_charge(&memory, owner(SOURCE), &policy, full, 1),
+        Attempt::Dead
+    );
+    assert_eq!(memory.slot(), dead);
+}
+
+#[test]
 fn a_stranger_neither_pays_nor_retires() {
     let policy = record(&[first(4, 1, SECOND)]);
     let memory = Memory::from(newborn(owner(STRANGER), &policy, at(0), 0, 0).0);

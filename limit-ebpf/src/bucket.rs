@@ -42,14 +42,46 @@ pub(crate) fn charge(
     let Some(id) = PolicyId::new(key.policy) else {
         return Charge::Contended;
     };
+    let owner = Owner::from_key(key);
+    let image = KeyImage::from_key(key);
+    let key = image.as_key();
     if let Some(slot) = BUCKETS.get_ptr_mut(key) {
-        let attempt = try_charge(&Slot(slot), Owner::from_key(key), policy, now, cost);
+        let attempt = try_charge(&Slot(slot), owner, policy, now, cost);
         if let Attempt::Done(outcome) = attempt {
             note_refusal(slot, id, &outcome);
             return Charge::Decided(outcome);
         }
     }
     decode(charge_slowly(key, set, now.as_ns(), cost))
+}
+
+/// A key in memory, written as words.
+///
+/// The kernel hashes a key word by word; a CPU that reads as one word what was just written byte by
+/// byte waits until all of it has left its store buffer.
+#[repr(C)]
+struct KeyImage {
+    prefix: [u64; 2],
+    family_and_policy: u32,
+}
+
+impl KeyImage {
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+    const fn from_key(key: &Key) -> Self {
+        let prefix = u128::from_be_bytes(key.prefix);
+        Self {
+            prefix: [((prefix >> 64) as u64).to_be(), (prefix as u64).to_be()],
+            family_and_policy: u32::from_ne_bytes([key.family, key.policy, 0, 0]),
+        }
+    }
+
+    #[inline(always)]
+    const fn as_key(&self) -> &Key {
+        // SAFETY: the first 20 bytes are those of a key, which is made of integers alone, in the same
+        // order, and has a smaller alignment.
+        unsafe { &*ptr::from_ref(self).cast::<Key>() }
+    }
 }
 
 /// Charges a bucket that is new, changing, or in the overflow; what came of it as [`encode`] has it.
@@ -110,6 +142,10 @@ fn encode(outcome: Outcome) -> u64 {
 
 /// The reverse of [`encode`].
 #[inline(always)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the lower half is what remains"
+)]
 fn decode(word: u64) -> Charge {
     let remaining = word as u32;
     match word & !u64::from(u32::MAX) {
@@ -216,9 +252,11 @@ fn retire(occupant: &Key, set: &PolicySet, now: Instant) -> bool {
     if !try_retire(&Slot(slot), Owner::from_key(occupant), policy, now) {
         return false;
     }
-    // It cannot fail: the bucket is dead, and only the holder of its place removes it.
-    let removed = BUCKETS.remove(occupant).is_ok();
-    if let (true, Some(id)) = (removed, PolicyId::new(occupant.policy)) {
+    // The map may be busy. The bucket is dead then, and whoever looks at its place next tries again.
+    if BUCKETS.remove(occupant).is_err() {
+        return false;
+    }
+    if let Some(id) = PolicyId::new(occupant.policy) {
         counters::record_effect(id, Effect::Reclaimed);
     }
     true
@@ -247,10 +285,13 @@ fn next_place() -> Option<(*mut Place, u64)> {
 }
 
 /// Writes one refusal in [`REFUSAL_SAMPLE`] to the slot, with that weight.
+///
+/// Which ones is spread over the count by a multiplication: every sixteenth would be the same source
+/// each time if sources took turns.
 #[inline(always)]
 fn note_refusal(slot: *mut BucketSlot, policy: PolicyId, outcome: &Outcome) {
     if !matches!(outcome, Outcome::Limit { .. })
-        || !counters::limited_here(policy).is_multiple_of(REFUSAL_SAMPLE)
+        || counters::limited_here(policy).wrapping_mul(SPREAD) >> 60 != 8
     {
         return;
     }
@@ -263,6 +304,14 @@ fn note_refusal(slot: *mut BucketSlot, policy: PolicyId, outcome: &Outcome) {
 /// Number of places, the same as the capacity of the bucket map; set by the loader.
 #[unsafe(no_mangle)]
 static MAX_SOURCES: u32 = limit_common::layout::DEFAULT_MAX_SOURCES;
+
+/// 2^64 divided by the golden ratio, to an odd number.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+const _: () = assert!(
+    REFUSAL_SAMPLE == 1 << (64 - 60),
+    "the sampling takes one in sixteen"
+);
 
 /// Attempts to charge a bucket after the looks, before the answer is a refusal.
 const ATTEMPTS: u32 = 3;

@@ -2,7 +2,7 @@
 
 use limit_common::{
     counters::{Counter, Effect, ROW_VALUES, row},
-    layout::Handover,
+    layout::{CounterRow, Handover},
     pipeline::Judgement,
     units::PolicyId,
     verdict::Reason,
@@ -17,30 +17,32 @@ use crate::{
 /// Counts one judged packet of `length` bytes.
 #[inline(always)]
 pub(crate) fn record(judgement: &Judgement, length: u32) {
-    let none = row(None);
-    add(none, Counter::Packets, 1);
-    add(none, Counter::Bytes, u64::from(length));
-    let row = row(judgement.policy);
-    add_at(
-        row,
-        forget(Counter::Reason(judgement.reason).index(), length),
-        1,
-    );
-    if let Some(effect) = judgement.effect() {
-        add_at(row, forget(Counter::Effect(effect).index(), length), 1);
+    if let Some(values) = values(row(None)) {
+        add(values, Counter::Packets.index(), 1);
+        add(values, Counter::Bytes.index(), u64::from(length));
+    }
+    if let Some(values) = values(row(judgement.policy)) {
+        add(
+            values,
+            forget(Counter::Reason(judgement.reason).index(), length),
+            1,
+        );
+        if let Some(effect) = judgement.effect() {
+            add(values, forget(Counter::Effect(effect).index(), length), 1);
+        }
     }
 }
 
 /// Counts what happened on the way to a verdict of `policy`.
 #[inline(always)]
 pub(crate) fn record_effect(policy: PolicyId, effect: Effect) {
-    add(row(Some(policy)), Counter::Effect(effect), 1);
+    add_one(row(Some(policy)), Counter::Effect(effect));
 }
 
 /// Packets of `policy` that this CPU refused for their rate.
 #[inline(always)]
 pub(crate) fn limited_here(policy: PolicyId) -> u64 {
-    let Some(values) = COUNTERS.get(row(Some(policy)) as u32) else {
+    let Some(values) = COUNTERS.get(u32::from(policy.entry())) else {
         return 0;
     };
     values
@@ -59,7 +61,7 @@ pub(crate) fn hand_over(policy: Option<PolicyId>) {
     // SAFETY: a pointer that the map look-up returned, to this CPU's copy; u64-aligned, `Copy`.
     unsafe {
         *handover = Handover {
-            row: row(policy) as u32,
+            row: policy.map_or(0, |policy| u32::from(policy.entry())),
             reserved: 0,
         }
     };
@@ -68,7 +70,7 @@ pub(crate) fn hand_over(policy: Option<PolicyId>) {
 /// Counts a refusal of `policy` that no answer could be sent for.
 #[inline(always)]
 pub(crate) fn count_undelivered(policy: Option<PolicyId>) {
-    add(row(policy), Counter::Effect(Effect::Dropped), 1);
+    add_one(row(policy), Counter::Effect(Effect::Dropped));
 }
 
 /// Counts what became of the reset whose row was handed over.
@@ -81,25 +83,29 @@ pub(crate) fn count_reset(sent: Sent) {
         Sent::Reset => Effect::Reset,
         Sent::Nothing => Effect::Dropped,
     };
-    add(handover.row as usize, Counter::Effect(effect), 1);
+    add_one(handover.row as usize, Counter::Effect(effect));
 }
 
 #[inline(always)]
-fn add(row: usize, counter: Counter, amount: u64) {
-    add_at(row, counter.index(), amount);
+fn add_one(row: usize, counter: Counter) {
+    if let Some(values) = values(row) {
+        add(values, counter.index(), 1);
+    }
 }
 
-/// Adds to the value at `index`, which is masked: without CAP_PERFMON the verifier refuses an index
+/// This CPU's copy of a row.
+#[inline(always)]
+fn values(row: usize) -> Option<*mut CounterRow> {
+    COUNTERS.get_ptr_mut(u32::try_from(row).ok()?)
+}
+
+/// Adds to the value at `index`, which is masked: without `CAP_PERFMON` the verifier refuses an index
 /// that is bounded in one way on one path and in another on the next.
 #[inline(always)]
-fn add_at(row: usize, index: usize, amount: u64) {
-    let Ok(row) = u32::try_from(row) else { return };
-    let Some(values) = COUNTERS.get_ptr_mut(row) else {
-        return;
-    };
+fn add(row: *mut CounterRow, index: usize, amount: u64) {
     // SAFETY: a pointer that the map look-up returned, to this CPU's copy; no other reference to it
     // lives, and no other program runs on this CPU until this one ends.
-    let values = unsafe { &mut (*values).values };
+    let values = unsafe { &mut (*row).values };
     if let Some(value) = values.get_mut(index & (ROW_VALUES - 1)) {
         *value = value.wrapping_add(amount);
     }

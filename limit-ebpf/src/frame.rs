@@ -29,6 +29,10 @@ pub(crate) struct XdpFrame<'a> {
 impl<'a> XdpFrame<'a> {
     /// The frame of `ctx`.
     #[inline(always)]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "no frame comes near 2^32 bytes"
+    )]
     pub(crate) fn new(ctx: &'a XdpContext, buffers: Buffers) -> Self {
         let length = match buffers {
             Buffers::One => ctx.data_end().saturating_sub(ctx.data()) as u64,
@@ -94,9 +98,9 @@ impl Frame for XdpFrame<'_> {
     #[inline(always)]
     fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
         let start = self.locate::<N>(offset)?;
-        // SAFETY: `start + N <= data_end` (checked by `locate`); [u8; N] has alignment 1 and takes
-        // any bits; the bytes are copied, so nothing outlives a later change of head or tail.
-        Some(unsafe { ptr::read(start as *const [u8; N]) })
+        // SAFETY: `start + N <= data_end` (checked by `locate`); the bytes are copied, so nothing
+        // outlives a later change of head or tail.
+        Some(unsafe { load(start) })
     }
 
     #[inline(always)]
@@ -108,6 +112,81 @@ impl Frame for XdpFrame<'_> {
     fn forget(&self, offset: usize) -> usize {
         forget(offset, self.length) & FARTHEST_BYTE
     }
+}
+
+/// The `N` bytes at `address`, by the widest loads that fit.
+///
+/// A plain copy of bytes has alignment 1, and the compiler for BPF then loads, shifts and joins every
+/// byte by itself: 100 instructions more for an IPv6 packet. The verifier takes wide loads from
+/// any offset wherever the CPU does (x86-64, arm64, and most others).
+///
+/// # Safety
+///
+/// All of them are readable, and stay so while this runs.
+#[inline(always)]
+#[cfg(target_arch = "bpf")]
+unsafe fn load<const N: usize>(address: usize) -> [u8; N] {
+    const { assert!(N < 24 && N.is_multiple_of(2)) };
+    let mut bytes = [0; N];
+    if N >= 8 {
+        // SAFETY: the first 8 of the bytes that the caller vouches for.
+        let word = unsafe { load_word!("u64", address) };
+        put(&mut bytes, 0, word.to_ne_bytes());
+    }
+    if N >= 16 {
+        // SAFETY: the next 8 of them.
+        let word = unsafe { load_word!("u64", address.wrapping_add(8)) };
+        put(&mut bytes, 8, word.to_ne_bytes());
+    }
+    if N % 8 >= 4 {
+        let done = N / 8 * 8;
+        // SAFETY: 4 of them, after whole groups of 8.
+        let word = unsafe { load_word!("u32", address.wrapping_add(done)) };
+        put(&mut bytes, done, (word as u32).to_ne_bytes());
+    }
+    if N % 4 >= 2 {
+        let done = N / 4 * 4;
+        // SAFETY: 2 of them, after whole groups of 4.
+        let word = unsafe { load_word!("u16", address.wrapping_add(done)) };
+        put(&mut bytes, done, (word as u16).to_ne_bytes());
+    }
+    bytes
+}
+
+/// One load of this type, widened to 64 bits.
+#[cfg(target_arch = "bpf")]
+macro_rules! load_word {
+    ($type:literal, $address:expr) => {{
+        let word: u64;
+        core::arch::asm!(
+            concat!("{0} = *(", $type, " *)({1} + 0)"),
+            out(reg) word,
+            in(reg) $address,
+            options(pure, readonly, nostack),
+        );
+        word
+    }};
+}
+#[cfg(target_arch = "bpf")]
+use load_word;
+
+#[inline(always)]
+#[cfg(target_arch = "bpf")]
+fn put<const N: usize>(bytes: &mut [u8], offset: usize, word: [u8; N]) {
+    if let Some(place) = bytes.get_mut(offset..offset.wrapping_add(N)) {
+        place.copy_from_slice(&word);
+    }
+}
+
+/// The `N` bytes at `address`.
+///
+/// # Safety
+///
+/// All of them are readable, and stay so while this runs.
+#[cfg(not(target_arch = "bpf"))]
+unsafe fn load<const N: usize>(address: usize) -> [u8; N] {
+    // SAFETY: the caller's promise; [u8; N] has alignment 1 and takes any bits.
+    unsafe { ptr::read(address as *const [u8; N]) }
 }
 
 /// `value` itself, as one that neither the compiler nor the verifier knows anything about, if the
@@ -131,7 +210,7 @@ pub(crate) fn forget(value: usize, unknown: u32) -> usize {
 
 /// `value` itself.
 #[cfg(not(target_arch = "bpf"))]
-pub(crate) fn forget(value: usize, _unknown: u32) -> usize {
+pub(crate) const fn forget(value: usize, _unknown: u32) -> usize {
     value
 }
 

@@ -8,23 +8,28 @@ use crate::maps::{
     LIST_SIZES,
 };
 
+/// How many prefixes each list holds.
+#[inline(always)]
+pub(crate) fn list_sizes() -> Option<&'static ListSizes> {
+    LIST_SIZES.get(0)
+}
+
 /// Whether `source` is on `list`; an empty list is not looked up.
 #[inline(always)]
-pub(crate) fn is_listed(list: List, source: &Address) -> bool {
-    let Some(ListSizes {
-        allowed_v4,
-        allowed_v6,
-        blocked_v4,
-        blocked_v6,
-    }) = LIST_SIZES.get(0)
-    else {
-        return false;
-    };
+pub(crate) fn is_listed(sizes: &ListSizes, list: List, source: &Address) -> bool {
     match (list, source) {
-        (List::Allow, Address::V4(ip)) => *allowed_v4 != 0 && holds(&ALLOWED_PREFIXES_V4, 32, *ip),
-        (List::Allow, Address::V6(ip)) => *allowed_v6 != 0 && holds(&ALLOWED_PREFIXES_V6, 128, *ip),
-        (List::Deny, Address::V4(ip)) => *blocked_v4 != 0 && holds(&BLOCKED_PREFIXES_V4, 32, *ip),
-        (List::Deny, Address::V6(ip)) => *blocked_v6 != 0 && holds(&BLOCKED_PREFIXES_V6, 128, *ip),
+        (List::Allow, Address::V4(ip)) => {
+            sizes.allowed_v4 != 0 && holds(&ALLOWED_PREFIXES_V4, 32, *ip)
+        }
+        (List::Allow, Address::V6(ip)) => {
+            sizes.allowed_v6 != 0 && holds(&ALLOWED_PREFIXES_V6, 128, *ip)
+        }
+        (List::Deny, Address::V4(ip)) => {
+            sizes.blocked_v4 != 0 && holds(&BLOCKED_PREFIXES_V4, 32, *ip)
+        }
+        (List::Deny, Address::V6(ip)) => {
+            sizes.blocked_v6 != 0 && holds(&BLOCKED_PREFIXES_V6, 128, *ip)
+        }
     }
 }
 

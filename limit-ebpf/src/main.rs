@@ -18,6 +18,38 @@
     )
 )]
 #![deny(clippy::float_arithmetic)]
+#![warn(
+    clippy::allow_attributes,
+    clippy::arithmetic_side_effects,
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::doc_markdown,
+    clippy::exit,
+    clippy::indexing_slicing,
+    clippy::let_underscore_must_use,
+    clippy::manual_let_else,
+    clippy::map_err_ignore,
+    clippy::missing_const_for_fn,
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::redundant_clone,
+    clippy::semicolon_if_nothing_returned,
+    clippy::significant_drop_tightening,
+    clippy::std_instead_of_core,
+    clippy::too_long_first_doc_paragraph,
+    clippy::unnecessary_safety_comment,
+    clippy::unnecessary_safety_doc,
+    clippy::unused_async,
+    clippy::use_self,
+    clippy::wildcard_enum_match_arm,
+    clippy::wildcard_imports
+)]
 
 mod answer;
 mod atomic;
@@ -121,4 +153,4 @@ fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
 
 /// The program runs in the kernel; on the host this crate is only checked and unit-tested.
 #[cfg(not(target_arch = "bpf"))]
-fn main() {}
+const fn main() {}

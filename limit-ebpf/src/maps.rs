@@ -118,13 +118,14 @@ pub(crate) static TAILS: ProgramArray<{ tails::COUNT as usize }> = ProgramArray:
 /// What the hot program leaves for the one it tail-calls.
 ///
 /// **entry** one hand-over. **key** 0. **value** [`Handover`]. **writer** the hot program. **reader**
-/// the tail-called program, in the same run on the same CPU. **capacity** 1. **race** none.
+/// the tail-called program, in the same run on the same CPU. **capacity** 1. **when full** never. **race** none.
 #[btf_map]
 pub(crate) static HANDOVERS: PerCpuArray<Handover, 1> = PerCpuArray::new();
 
 /// The time that a test injects.
 ///
 /// **entry** nanoseconds. **key** 0. **writer** a test. **reader** the clock, if `INJECTED_CLOCK` is
-/// set. **capacity** 1. **race** none: tests run one packet at a time.
+/// set. **capacity** 1. **when full** never. **race** none: tests run one packet at a
+/// time.
 #[btf_map]
 pub(crate) static INJECTED_CLOCKS: Array<u64, 1> = Array::new();

@@ -4,6 +4,7 @@ use limit_common::{
     config::{PolicyRecord, PolicySet},
     frame::Frame as _,
     key::{Address, Key},
+    layout::ListSizes,
     pipeline::{self, Charge, Judgement, List, Tables},
     units::{Instant, PolicyId},
     verdict::{Action, Reason},
@@ -15,7 +16,14 @@ use crate::{bucket, clock, counters, frame::XdpFrame, gate, maps::POLICY_SETS};
 #[inline(always)]
 pub(crate) fn judge(frame: &XdpFrame<'_>) -> Judgement {
     let judgement = match POLICY_SETS.get_value(0, &0) {
-        Some(set) => pipeline::judge(frame, set, &KernelTables { set }),
+        Some(set) => pipeline::judge(
+            frame,
+            set,
+            &KernelTables {
+                set,
+                sizes: gate::list_sizes(),
+            },
+        ),
         // The loader publishes a set before it attaches, so that this is a fault of the controller;
         // to pass the packet would be to fail open.
         None => Judgement {
@@ -31,6 +39,7 @@ pub(crate) fn judge(frame: &XdpFrame<'_>) -> Judgement {
 /// The kernel's maps, as the pipeline asks for them.
 struct KernelTables<'a> {
     set: &'a PolicySet,
+    sizes: Option<&'a ListSizes>,
 }
 
 impl Tables for KernelTables<'_> {
@@ -41,7 +50,8 @@ impl Tables for KernelTables<'_> {
 
     #[inline(always)]
     fn is_listed(&self, list: List, source: &Address) -> bool {
-        gate::is_listed(list, source)
+        self.sizes
+            .is_some_and(|sizes| gate::is_listed(sizes, list, source))
     }
 
     #[inline(always)]

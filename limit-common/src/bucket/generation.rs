@@ -111,10 +111,13 @@ fn brought_forward(past: &Past, credit: Credit) -> Option<(u32, u64)> {
     let last_ns = refill_ns(&past.numbers, credit.intervals);
     let steps = step.steps(last_ns, past.until_ns);
     let tokens = step.gain(credit.tokens, steps);
-    if last_ns > past.until_ns {
+    let ahead_ns = last_ns.saturating_sub(past.until_ns);
+    if ahead_ns > 0 && ahead_ns <= OVERLAP_NS {
         // Some of the later gain may be in the tokens already.
         return Some((tokens.min(past.later_capacity), last_ns));
     }
+    // Further ahead is only a refill that the bucket was still to go without when these numbers ended
+    // (see `translate`): what it stood for lies before their end.
     let tokens = tokens
         .saturating_add(past.later_gain)
         .min(past.later_capacity);
@@ -130,3 +133,7 @@ fn refills_between(numbers: &Numbers, until_ns: u64) -> u32 {
     let gained = count.saturating_mul(u64::from(numbers.refill));
     u32::try_from(gained).unwrap_or(u32::MAX)
 }
+
+/// Longest time for which packets are judged by numbers that were replaced: the instant from which new
+/// ones hold is read just before they are published.
+const OVERLAP_NS: u64 = 1_000_000_000;

@@ -27,7 +27,7 @@ use crate::{
         step::Level,
     },
     config::PolicyRecord,
-    key::Key,
+    key::{Key, halves},
     layout::BucketSlot,
     units::{Instant, PolicyId},
 };
@@ -72,13 +72,12 @@ impl Owner {
     #[must_use]
     #[inline(always)]
     pub const fn from_key(key: &Key) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = key.prefix;
+        // Read as little-endian, the first bytes are the lower half.
+        let [low, high] = halves(u128::from_le_bytes(key.prefix));
         let policy = (key.policy as u64) << 32;
         if key.family != 6 {
-            return Self(u32::from_le_bytes([a, b, c, d]) as u64 | policy);
+            return Self(high & u32::MAX as u64 | policy);
         }
-        let high = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-        let low = u64::from_le_bytes([i, j, k, l, m, n, o, p]);
         let mixed = high.wrapping_mul(SPREAD) ^ low ^ policy;
         Self((mixed ^ (mixed >> 32)).wrapping_mul(SPREAD) >> 25 | V6_OWNER)
     }
@@ -128,7 +127,7 @@ pub fn try_charge<W: Words>(
     if seen.delta() == BUSY || !seen.is_whole() {
         return Attempt::Again;
     }
-    if !seen.is_fresh() && seen.owner & LOW_40 != owner.0 {
+    if seen.is_of_another(owner) {
         return Attempt::Dead;
     }
     let numbers = &policy.current;
@@ -175,7 +174,8 @@ pub fn try_charge<W: Words>(
 /// Makes the slot dead if it is `owner`'s and its bucket is full at `now` under the current numbers.
 ///
 /// After `true` nobody charges the slot any more, and only the caller may remove it from its map. A
-/// bucket made anew for the same source is as full as this one was.
+/// bucket made anew for the same source is as full as this one was. A slot that is dead already,
+/// because its removal failed, is the caller's again.
 ///
 /// # Concurrency
 /// Another CPU may make the bucket anew at once. For the refill at `now` not to count twice, it reads
@@ -184,12 +184,11 @@ pub fn try_charge<W: Words>(
 #[inline(always)]
 pub fn try_retire<W: Words>(words: &W, owner: Owner, policy: &PolicyRecord, now: Instant) -> bool {
     let seen = Seen::load(words);
-    if seen.delta() > MAX_DELTA
-        || !seen.is_whole()
-        || seen.is_fresh()
-        || seen.owner & LOW_40 != owner.0
-    {
+    if !seen.is_whole() || seen.is_fresh() || seen.owner & LOW_40 != owner.0 {
         return false;
+    }
+    if seen.delta() > MAX_DELTA {
+        return seen.delta() == DEAD;
     }
     let Some(step) = policy.current.step() else {
         return false;
@@ -243,17 +242,17 @@ pub fn newborn(
     (slot, outcome)
 }
 
-/// The level at `now` of a slot that was copied out of its map, or `None` if it is dead, busy, torn,
-/// or in later numbers than `policy` knows.
+/// The level at `now` of `owner`'s slot that was copied out of its map, or `None` if it is dead, busy,
+/// torn, another source's, or in later numbers than `policy` knows.
 #[must_use]
-pub fn read(slot: &BucketSlot, policy: &PolicyRecord, now: Instant) -> Option<Level> {
+pub fn read(slot: &BucketSlot, owner: Owner, policy: &PolicyRecord, now: Instant) -> Option<Level> {
     let seen = Seen {
         state: slot.state,
         base: slot.base,
         meaning: slot.meaning,
         owner: slot.owner,
     };
-    if seen.delta() > MAX_DELTA || !seen.is_whole() {
+    if seen.delta() > MAX_DELTA || !seen.is_whole() || seen.is_of_another(owner) {
         return None;
     }
     let step = policy.current.step()?;
@@ -292,6 +291,12 @@ impl Seen {
     #[inline(always)]
     const fn is_fresh(&self) -> bool {
         self.generation() == 0
+    }
+
+    /// Whether the slot is in use by another source than `owner`.
+    #[inline(always)]
+    const fn is_of_another(&self, owner: Owner) -> bool {
+        !self.is_fresh() && self.owner & LOW_40 != owner.0
     }
 
     #[inline(always)]
