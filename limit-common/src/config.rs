@@ -17,7 +17,7 @@ pub const MAX_POLICIES: usize = PolicyId::FRAGMENTS.index();
 pub const POLICY_ROWS: usize = MAX_POLICIES + 1;
 
 /// Earlier generations that a policy remembers, so that a bucket that slept through changes is
-/// brought up to date; a bucket older than these starts empty.
+/// brought up to date; a bucket older than these keeps what every capacity since leaves of its tokens.
 pub const HISTORY: usize = 16;
 
 /// Longest policy name, in bytes of UTF-8.
@@ -71,6 +71,11 @@ pub struct PolicyRecord {
     pub current: Numbers,
     /// Earlier numbers, newest first; generation 0 marks an unused entry.
     pub history: [Past; HISTORY],
+    /// Smallest capacity of all generations so far: what a bucket keeps of its tokens if it is older than
+    /// the history.
+    pub least_capacity: u32,
+    /// Always 0.
+    pub reserved: u32,
     /// Most permits out at once, 0 for no gate.
     pub max_in_flight: u32,
     /// Most permits out at once for one source, 0 for no gate.

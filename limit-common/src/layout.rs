@@ -193,8 +193,8 @@ const _: () = assert!(size_of::<BucketSlot>() == 40);
 const _: () = assert!(size_of::<Place>() == 32);
 const _: () = assert!(size_of::<Numbers>() == 40);
 const _: () = assert!(size_of::<Past>() == 56);
-const _: () = assert!(offset_of!(PolicyRecord, max_in_flight) == 40 + HISTORY * 56);
-const _: () = assert!(size_of::<PolicyRecord>() == 40 + HISTORY * 56 + 16 + 32);
+const _: () = assert!(offset_of!(PolicyRecord, least_capacity) == 40 + HISTORY * 56);
+const _: () = assert!(size_of::<PolicyRecord>() == 40 + HISTORY * 56 + 8 + 16 + 32);
 const _: () = assert!(offset_of!(PolicySet, policies) == 24);
 const _: () = assert!(size_of::<PolicySet>() == 24 + 65 * size_of::<PolicyRecord>() + 2 * 65_536);
 

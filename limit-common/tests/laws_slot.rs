@@ -58,7 +58,7 @@ proptest! {
             let expected = charge(&step, &mut level, now, cost);
             let attempt = try_charge(&memory, owner(SOURCE), &policy, at(now), cost);
             prop_assert_eq!(attempt, Attempt::Done(expected));
-            prop_assert_eq!(read(&memory.slot(), &policy, at(now)), Some(level));
+            prop_assert_eq!(read(&memory.slot(), owner(SOURCE), &policy, at(now)), Some(level));
         }
     }
 
@@ -103,7 +103,7 @@ proptest! {
                     }
                     let attempt = try_charge(&memory, owner(SOURCE), &policy, at(now), cost);
                     prop_assert_eq!(attempt, Attempt::Dead);
-                    prop_assert_eq!(read(&memory.slot(), &policy, at(now)), None);
+                    prop_assert_eq!(read(&memory.slot(), owner(SOURCE), &policy, at(now)), None);
                     // A bucket made anew decides like the one that was retired.
                     let (slot, outcome) = newborn(owner(SOURCE), &policy, at(now), now, cost);
                     prop_assert_eq!(Some(outcome), plain.charge(&generations, now, cost));
@@ -111,7 +111,7 @@ proptest! {
                 }
             }
             let policy = record(&generations);
-            let level = read(&memory.slot(), &policy, at(now));
+            let level = read(&memory.slot(), owner(SOURCE), &policy, at(now));
             prop_assert_eq!(level, plain.level(&generations, now));
         }
     }
@@ -204,27 +204,23 @@ fn a_smaller_capacity_takes_tokens_and_a_larger_one_gives_none() {
 }
 
 #[test]
-fn starts_empty_when_it_slept_through_more_generations_than_are_remembered() {
+fn keeps_what_every_capacity_leaves_when_it_slept_through_more_changes_than_are_remembered() {
     let mut generations = vec![first(8, 1, SECOND)];
-    let memory = Memory::from(newborn(owner(SOURCE), &record(&generations), at(0), 0, 0).0);
-    for change in 1..=HISTORY as u64 {
-        generations.push(next(
-            &generations[change as usize - 1],
-            change * MS,
-            8,
-            2,
-            SECOND,
-        ));
+    let memory = Memory::from(newborn(owner(SOURCE), &record(&generations), at(0), 0, 1).0);
+    for change in 1..=HISTORY as u64 + 1 {
+        let last = generations.last().unwrap();
+        generations.push(next(last, change * MS, 9, 1 + change as u32 % 2, SECOND));
     }
-    let now = 20 * MS;
-    let level = |generations: &[Numbers]| {
-        read(&memory.slot(), &record(generations), at(now))
+    let level = |generations: &[Numbers], now| {
+        read(&memory.slot(), owner(SOURCE), &record(generations), at(now))
             .unwrap()
             .tokens
     };
-    assert_eq!(level(&generations), 8);
-    generations.push(next(&generations[HISTORY], 17 * MS, 8, 1, SECOND));
-    assert_eq!(level(&generations), 0);
+    let now = 20 * MS;
+    assert_eq!(level(&generations, now), 7);
+    assert_eq!(level(&generations, SECOND), 9);
+    generations[3].capacity = 2;
+    assert_eq!(level(&generations, now), 2);
     let policy = record(&generations);
     assert!(!try_retire(&memory, owner(SOURCE), &policy, at(now)));
     assert!(try_retire(
@@ -244,7 +240,12 @@ fn starts_empty_when_its_generation_is_missing_from_the_history() {
         ..next(&old, 2 * SECOND, 8, 2, SECOND)
     };
     let memory = Memory::from(newborn(owner(SOURCE), &record(&[missing]), at(SECOND), 0, 0).0);
-    let level = read(&memory.slot(), &record(&[old, new]), at(3 * SECOND));
+    let level = read(
+        &memory.slot(),
+        owner(SOURCE),
+        &record(&[old, new]),
+        at(3 * SECOND),
+    );
     assert_eq!(
         level,
         Some(Level {
@@ -266,7 +267,7 @@ fn a_reader_of_older_numbers_changes_nothing() {
         Attempt::Again
     );
     assert!(!try_retire(&memory, owner(SOURCE), &record(&[old]), late));
-    assert_eq!(read(&before, &record(&[old]), late), None);
+    assert_eq!(read(&before, owner(SOURCE), &record(&[old]), late), None);
     assert_eq!(memory.slot(), before);
 }
 
@@ -293,7 +294,7 @@ fn refills_that_old_numbers_gave_after_the_change_are_not_given_twice() {
         let memory = Memory::from(newborn(owner(SOURCE), &record(&[old]), at(0), 0, 8).0);
         let late = try_charge(&memory, owner(SOURCE), &record(&[old]), at(2 * SECOND), 1);
         assert_eq!(late, Attempt::Done(Outcome::Admit { remaining: 1 }));
-        read(&memory.slot(), &record(generations), at(now)).unwrap()
+        read(&memory.slot(), owner(SOURCE), &record(generations), at(now)).unwrap()
     };
     let one = |last| Level { tokens: 1, last };
     assert_eq!(level(&[old, slower], 2 * SECOND), one(4 * SECOND));
@@ -328,7 +329,10 @@ fn a_refill_that_a_bucket_goes_without_holds_nothing_back_once_the_numbers_chang
         last: 13 * SECOND,
     };
     let policy = record(&[old, daily, back]);
-    assert_eq!(read(&memory.slot(), &policy, at(13 * SECOND)), Some(three));
+    assert_eq!(
+        read(&memory.slot(), owner(SOURCE), &policy, at(13 * SECOND)),
+        Some(three)
+    );
     let paid = charge(&[old, daily, back], 13 * SECOND, 1);
     assert_eq!(paid, Attempt::Done(Outcome::Admit { remaining: 2 }));
 }
@@ -364,6 +368,8 @@ fn a_stranger_neither_pays_nor_retires() {
         Attempt::Dead
     );
     assert!(!try_retire(&memory, owner(SOURCE), &policy, at(0)));
+    assert_eq!(read(&memory.slot(), owner(SOURCE), &policy, at(0)), None);
+    assert!(read(&memory.slot(), owner(STRANGER), &policy, at(0)).is_some());
     assert_eq!(memory.slot(), before);
 }
 
@@ -388,7 +394,7 @@ fn a_busy_slot_is_left_alone() {
             Attempt::Again
         );
         assert!(!try_retire(&memory, owner(SOURCE), &policy, at(0)));
-        assert_eq!(read(&slot, &policy, at(0)), None);
+        assert_eq!(read(&slot, owner(SOURCE), &policy, at(0)), None);
         assert_eq!(memory.slot(), slot);
     }
 }
@@ -436,7 +442,7 @@ fn a_slot_of_zeros_begins_full_for_whoever_comes() {
     let memory = Memory::from(BucketSlot::default());
     let now = at(1_500 * MS);
     assert_eq!(
-        read(&memory.slot(), &policy, now),
+        read(&memory.slot(), overflow, &policy, now),
         Some(Level {
             tokens: 4,
             last: SECOND
@@ -459,7 +465,7 @@ fn a_clock_before_the_epoch_waits_for_it() {
     };
     let policy = record(&[numbers]);
     let memory = Memory::from(newborn(owner(SOURCE), &policy, at(0), 0, 4).0);
-    let level = |now| read(&memory.slot(), &policy, at(now)).unwrap();
+    let level = |now| read(&memory.slot(), owner(SOURCE), &policy, at(now)).unwrap();
     assert_eq!(
         level(0),
         Level {

@@ -245,7 +245,7 @@ fn a_copy_is_whole_or_nothing() {
         let policy = record(&[NUMBERS, small]);
         let memory = Memory::new(bucket(&NUMBERS, 0, 4));
         let rebase = memory.run(move |memory| charge(memory, SOURCE, &[NUMBERS, small], SECOND));
-        let level = read(&memory.slot(), &policy, at(SECOND));
+        let level = read(&memory.slot(), owner(SOURCE), &policy, at(SECOND));
         assert!(level.is_none_or(|level| level.last == SECOND && matches!(level.tokens, 1 | 2)));
         rebase.join().unwrap();
     });
@@ -362,7 +362,8 @@ impl Memory {
     }
 
     fn level(&self, generations: &[Numbers], now: u64) -> Level {
-        read(&self.slot(), &record(generations), at(now)).expect("nobody is changing the slot")
+        read(&self.slot(), owner(SOURCE), &record(generations), at(now))
+            .expect("nobody is changing the slot")
     }
 
     /// What the map does when an element passes to another key.

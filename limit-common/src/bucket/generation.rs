@@ -66,8 +66,10 @@ pub fn remember(history: &[Past; HISTORY], current: &Numbers, next: &Numbers) ->
 
 /// Takes `credit` from the numbers of `generation`, an earlier one, to the current ones of `policy`.
 ///
-/// A generation that the policy does not remember counts as an empty bucket when the current numbers
-/// came into force. `None` if `now` lies before that: such a clock cannot tell what was gained since.
+/// A bucket older than the history keeps of its tokens what every capacity since leaves, and gains
+/// nothing for the time before the current numbers; a generation that is missing from the history counts
+/// as an empty bucket. `None` if `now` lies before the current numbers came into force: such a clock
+/// cannot tell what was gained since.
 #[inline(always)]
 pub(crate) fn translate(
     policy: &PolicyRecord,
@@ -83,11 +85,11 @@ pub(crate) fn translate(
     let changes = current.generation.wrapping_sub(generation);
     let past = usize::try_from(changes.wrapping_sub(1))
         .ok()
-        .and_then(|age| policy.history.get(age))
-        .filter(|past| past.numbers.generation == generation);
-    let (tokens, credited_ns) = match past.and_then(|past| brought_forward(past, credit)) {
-        Some(brought) => brought,
-        None => (0, since_ns),
+        .and_then(|age| policy.history.get(age));
+    let (tokens, credited_ns) = match past {
+        Some(past) if past.numbers.generation == generation => brought_forward(past, credit)?,
+        Some(_) => (0, since_ns),
+        None => (credit.tokens.min(policy.least_capacity), since_ns),
     };
     // A refill that the tokens include may lie after the change, if a packet was judged by the old
     // numbers meanwhile; the new numbers then begin with their first refill after it.

@@ -38,7 +38,8 @@ impl Plain {
         }
         if self.generation + HISTORY < current {
             let numbers = &generations[current];
-            self.tokens = 0;
+            let least = generations.iter().map(|numbers| numbers.capacity).min();
+            self.tokens = self.tokens.min(least.unwrap().into());
             self.last = born(numbers, numbers.since_ns).last.into();
             self.generation = current;
         }

@@ -18,6 +18,12 @@ pub(crate) fn record(generations: &[Numbers]) -> PolicyRecord {
     PolicyRecord {
         current: *generations.last().expect("a policy has numbers"),
         history,
+        least_capacity: generations
+            .iter()
+            .map(|numbers| numbers.capacity)
+            .min()
+            .unwrap_or(0),
+        reserved: 0,
         max_in_flight: 0,
         max_in_flight_per_source: 0,
         unit: 0,

@@ -76,13 +76,13 @@ fn read_request(frame: &XdpFrame<'_>, transport: usize) -> Option<Segment> {
     })
 }
 
-/// Sends the frame back to where it came from, unless it was sent to a group.
+/// Sends the frame back to where it came from, unless a group is either end.
 #[inline(always)]
 fn turn_link_header(frame: &XdpFrame<'_>) -> Option<()> {
     let destination = frame.read::<6>(0)?;
     let source = frame.read::<6>(6)?;
-    let [first, ..] = destination;
-    if first & GROUP_BIT != 0 {
+    let ([to, ..], [from, ..]) = (destination, source);
+    if (to | from) & GROUP_BIT != 0 {
         return None;
     }
     (frame.write(0, source) && frame.write(6, destination)).then_some(())

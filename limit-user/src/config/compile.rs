@@ -102,6 +102,8 @@ fn record(policy: &Policy, keys: Keys, previous: &PolicyRecord, now: Instant) ->
     PolicyRecord {
         current,
         history,
+        least_capacity: least_capacity(previous, &current),
+        reserved: 0,
         max_in_flight: policy.in_flight.map_or(0, |gate| gate.total.get()),
         max_in_flight_per_source: policy.in_flight.map_or(0, |gate| gate.per_source.get()),
         unit: policy.unit as u8,
@@ -126,6 +128,7 @@ fn fragments_record(
     PolicyRecord {
         current,
         history,
+        least_capacity: least_capacity(previous, &current),
         unit: Unit::Packet as u8,
         on_limit: OnLimit::Drop as u8,
         monitor: u8::from(!enforces),
@@ -136,6 +139,14 @@ fn fragments_record(
         name: padded(FRAGMENTS_POLICY),
         ..UNUSED
     }
+}
+
+/// The smallest capacity that the policy ever had, `current` included.
+fn least_capacity(previous: &PolicyRecord, current: &Record) -> u32 {
+    if previous.current.generation == 0 {
+        return current.capacity;
+    }
+    previous.least_capacity.min(current.capacity)
 }
 
 /// The numbers in force and the ones before them.
@@ -230,6 +241,8 @@ fn empty() -> Box<PolicySet> {
 const UNUSED: PolicyRecord = PolicyRecord {
     current: Record::UNUSED,
     history: [Past::UNUSED; HISTORY],
+    least_capacity: 0,
+    reserved: 0,
     max_in_flight: 0,
     max_in_flight_per_source: 0,
     unit: 0,
@@ -306,6 +319,11 @@ mod tests {
             (2, 300, 100)
         );
         assert_eq!(next.policies[0].history[0].numbers, set.policies[0].current);
+        let wider = then(&capacity(&next, 50), &next, 400);
+        assert_eq!(
+            wider.policies[0].least_capacity,
+            9.min(set.policies[0].current.capacity)
+        );
     }
 
     #[test]
