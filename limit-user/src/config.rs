@@ -49,7 +49,7 @@ pub struct Keys {
 /// One limit: what it counts, for which packets, how much, and what it does beyond that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// 1..=32 bytes: letters, digits, `-`, `_` and `.`.
+    /// 1..=32 ASCII letters, digits, `-`, `_` and `.`.
     pub name: String,
     /// The protocol it is for.
     pub protocol: Protocol,

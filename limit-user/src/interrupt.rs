@@ -80,6 +80,8 @@ struct Shared {
     stopped: Option<Stopped>,
     guards: usize,
     finished: bool,
+    /// The watcher is ending the process, and it alone says why.
+    ending: bool,
 }
 
 impl Interrupt {
@@ -134,8 +136,19 @@ impl Interrupt {
     }
 
     /// The work is done: whatever comes later changes nothing about the outcome.
+    ///
+    /// Does not return once the watcher is ending the process: it has the last word, so that a stop and
+    /// a result, or a stop and its own error, are never told both.
     pub fn finish(&self) {
-        self.lock().finished = true;
+        while !self.try_finish() {
+            thread::park();
+        }
+    }
+
+    fn try_finish(&self) -> bool {
+        let mut shared = self.lock();
+        shared.finished = !shared.ending;
+        shared.finished
     }
 
     /// Leaves a note; says where it found the work, unless a guard is held.
@@ -150,7 +163,8 @@ impl Interrupt {
             (Some(first), _) => Some(first),
             (None, signal) => Some(signal),
         };
-        (shared.guards == 0).then_some(Stage::Working)
+        shared.ending = shared.guards == 0;
+        shared.ending.then_some(Stage::Working)
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -191,11 +205,13 @@ fn run(
         };
         let timeout = tokio::time::sleep(Duration::from_nanos(timeout_ns.unwrap_or(u64::MAX)));
         tokio::pin!(timeout);
+        let mut timed = timeout_ns.is_some();
         report(ready, Ok(()));
         loop {
             let stopped = tokio::select! {
                 biased;
-                () = &mut timeout, if timeout_ns.is_some() => {
+                () = &mut timeout, if timed => {
+                    timed = false;
                     Stopped::Timeout { ns: timeout_ns.unwrap_or(u64::MAX) }
                 }
                 _ = interrupted.recv() => Stopped::Signal("SIGINT"),
@@ -206,9 +222,6 @@ fn run(
                     tokio::time::sleep(GRACE).await;
                 }
                 end(stopped, stage);
-            }
-            if matches!(stopped, Stopped::Timeout { .. }) {
-                return;
             }
         }
     });
@@ -273,10 +286,45 @@ mod tests {
     }
 
     #[test]
+    fn leaves_the_last_word_to_the_one_that_ends_the_process() {
+        let interrupt = Interrupt::default();
+        let guard = interrupt.guard().unwrap();
+        interrupt.stop(SIGNAL);
+        drop(guard);
+        assert!(
+            interrupt.try_finish(),
+            "found at a check, told by the main thread"
+        );
+        let interrupt = Interrupt::default();
+        interrupt.stop(SIGNAL);
+        assert!(!interrupt.try_finish(), "told by the watcher");
+        assert!(!interrupt.try_finish());
+    }
+
+    #[test]
+    fn heeds_signals_after_a_timeout_that_came_under_a_guard() {
+        let (sender, ended) = mpsc::channel();
+        let interrupt = Interrupt::watch(Some(1_000_000), move |stopped, stage| {
+            sender.send((stopped, stage)).ok();
+        })
+        .unwrap();
+        let guard = interrupt.guard();
+        while interrupt.check().is_ok() {
+            thread::yield_now();
+        }
+        drop(guard);
+        assert!(ended.try_recv().is_err(), "left to the guard's holder");
+        nix::sys::signal::raise(nix::sys::signal::SIGTERM).unwrap();
+        let (stopped, _) = ended.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!(stopped, Stopped::Signal("SIGTERM"));
+    }
+
+    #[test]
     fn calls_end_when_the_timeout_passes() {
         let (sender, ended) = mpsc::sync_channel(1);
         let interrupt = Interrupt::watch(Some(1_000_000), move |stopped, stage| {
-            sender.send((stopped, stage)).unwrap();
+            // Signals of other tests come here too.
+            sender.try_send((stopped, stage)).ok();
         });
         let timeout = Stopped::Timeout { ns: 1_000_000 };
         assert_eq!(ended.recv().unwrap(), (timeout, Stage::Working));

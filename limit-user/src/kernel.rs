@@ -36,7 +36,7 @@ mod sys;
 pub mod tables;
 pub mod veth;
 
-pub use attach::{Attached, AttachedInterface, Detached, Mode, ModeChoice};
+pub use attach::{Attached, AttachedInterface, Mode, ModeChoice};
 pub use counters::Counters;
 pub use error::KernelError;
 pub use links::Interface;
@@ -95,7 +95,13 @@ impl Filter {
                 version,
             }),
             Presence::Dead => Err(KernelError::DeadInstance { path: path()? }),
-            Presence::Incomplete => Err(KernelError::Incomplete { path: path()? }),
+            Presence::Incomplete => match Self::judged_by_leftovers(root)?.as_slice() {
+                [] => Err(KernelError::Incomplete { path: path()? }),
+                judged => Err(KernelError::IncompleteInUse {
+                    path: path()?,
+                    interfaces: judged.join(", "),
+                }),
+            },
         }
     }
 
@@ -132,13 +138,15 @@ impl Filter {
 
     /// Creates the filter of the namespace that `lock` holds: shared maps and clock, all or nothing.
     ///
-    /// A dead instance and incomplete leftovers in its place are removed first. No policy set is in
-    /// force until [`Filter::publish`], and until then others see [`Presence::Incomplete`].
+    /// A dead instance and incomplete leftovers in its place are removed first, unless they judge an
+    /// interface still. No policy set is in force until [`Filter::publish`], and until then others see
+    /// [`Presence::Incomplete`].
     ///
     /// # Errors
     ///
     /// [`KernelError::Exists`] if there is a filter, [`KernelError::OtherLayout`] if there are pins
-    /// of another version, and whatever the kernel refuses, with nothing left behind.
+    /// of another version, [`KernelError::IncompleteInUse`] if leftovers judge an interface, and
+    /// whatever the kernel refuses, with nothing left behind.
     pub fn create(lock: &Lock, options: &Options) -> Result<Self, KernelError> {
         probe::require_capabilities()?;
         let pins = lock.pins().clone();
@@ -155,7 +163,16 @@ impl Filter {
                     version,
                 });
             }
-            Presence::Dead | Presence::Incomplete => remove(&pins)?,
+            Presence::Dead => remove(&pins)?,
+            Presence::Incomplete => match Self::judged_by_leftovers(pins.root())?.as_slice() {
+                [] => remove(&pins)?,
+                judged => {
+                    return Err(KernelError::IncompleteInUse {
+                        path: pins.namespace_folder(),
+                        interfaces: judged.join(", "),
+                    });
+                }
+            },
         }
         let building = pins.begin()?;
         let loaded = object::load(&LoadOptions {
@@ -185,6 +202,15 @@ impl Filter {
             Presence::Dead | Presence::Incomplete => remove(lock.pins()),
             Presence::None | Presence::Here(_) | Presence::OtherLayout(_) => Ok(()),
         }
+    }
+
+    /// Names of the interfaces that incomplete leftovers judge still, as after a lost pin.
+    pub fn judged_by_leftovers(root: &PinRoot) -> Result<Vec<String>, KernelError> {
+        let interfaces = attach::interfaces(&Pins::of_this_namespace(root)?)?;
+        Ok(interfaces
+            .into_iter()
+            .filter_map(|interface| interface.name)
+            .collect())
     }
 
     /// The cookie of this network namespace for [`PolicySet::namespace_cookie`], 0 if the kernel
@@ -221,7 +247,7 @@ impl Filter {
 
     /// Detaches the program from the interface with this index, whether or not the device is there
     /// still, and forgets its counters.
-    pub fn detach(&mut self, _lock: &Lock, index: u32) -> Result<Detached, KernelError> {
+    pub fn detach(&mut self, _lock: &Lock, index: u32) -> Result<(), KernelError> {
         attach::detach(&self.pins, index)
     }
 

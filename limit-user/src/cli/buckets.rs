@@ -8,7 +8,10 @@ use std::{
 use clap::Args;
 use ipnet::IpNet;
 use limit_common::{
-    bucket::{slot, step::Level},
+    bucket::{
+        slot::{self, Owner},
+        step::Level,
+    },
     config::{PolicyRecord, PolicySet},
     key::{Address, Key},
     layout::BucketSlot,
@@ -38,12 +41,7 @@ pub struct BucketsArgs {
     interface: Option<String>,
 
     /// Sources to show, those refused most first [default: 20]
-    #[arg(
-        long,
-        value_name = "N",
-        conflicts_with = "source",
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     top: Option<String>,
 
     /// One source, under every policy, also when it has no bucket (a full one)
@@ -57,6 +55,10 @@ pub struct BucketsArgs {
 ///
 /// When a flag is not valid, there is no filter, or a map cannot be read.
 pub fn run(args: &BucketsArgs, ctx: &Context) -> anyhow::Result<()> {
+    if args.top.is_some() && args.source.is_some() {
+        let message = "--top does not go with --source, which shows every bucket it has";
+        return Err(Refusal::invalid("conflict", message).on("top").into());
+    }
     let top = args.top.as_deref().map_or(Ok(DEFAULT_TOP), top)?;
     let source = args.source.as_deref().map(address).transpose()?;
     let filter = ctx.filter()?;
@@ -113,9 +115,11 @@ struct BucketView {
     /// Address or prefix; `null` for the bucket that sources without a place share.
     source: Option<String>,
     policy: String,
-    tokens: u32,
+    /// `null` while the bucket is changing.
+    tokens: Option<u32>,
     capacity: u32,
-    full_in_ms: u64,
+    /// `null` while the bucket is changing.
+    full_in_ms: Option<u64>,
     /// Sampled: an estimate.
     refusals: u64,
     /// Whether there is a bucket in the map.
@@ -123,14 +127,15 @@ struct BucketView {
 }
 
 impl BucketView {
-    /// `None` if the slot is changing hands, or its policy was removed.
+    /// `None` if the slot is changing or another source's, or its policy was removed.
     fn new(
         source: Option<String>,
         slot: &BucketSlot,
+        owner: Owner,
         record: &PolicyRecord,
         now: Instant,
     ) -> Option<Self> {
-        let level = slot::read(slot, record, now)?;
+        let level = slot::read(slot, owner, record, now)?;
         Some(Self {
             refusals: slot.refusals,
             ..Self::at(source, level, record, now)?
@@ -146,6 +151,20 @@ impl BucketView {
         })
     }
 
+    /// A bucket that is there and could not be read; `None` if its policy was removed.
+    fn changing(source: String, record: &PolicyRecord) -> Option<Self> {
+        let capacity = record.current.step()?.capacity.get();
+        Some(Self {
+            source: Some(source),
+            policy: name_of(record),
+            tokens: None,
+            capacity,
+            full_in_ms: None,
+            refusals: 0,
+            bucket: true,
+        })
+    }
+
     fn at(
         source: Option<String>,
         level: Level,
@@ -156,9 +175,9 @@ impl BucketView {
         Some(Self {
             source,
             policy: name_of(record),
-            tokens: level.tokens,
+            tokens: Some(level.tokens),
             capacity: step.capacity.get(),
-            full_in_ms: step.until_full(level, now.as_ns()).div_ceil(NS_PER_MS),
+            full_in_ms: Some(step.until_full(level, now.as_ns()).div_ceil(NS_PER_MS)),
             refusals: 0,
             bucket: true,
         })
@@ -170,12 +189,14 @@ impl BucketView {
                 .clone()
                 .unwrap_or_else(|| "(overflow)".to_owned()),
             self.policy.clone(),
-            format_number(self.tokens.into()),
+            self.tokens
+                .map_or_else(|| "-".to_owned(), |tokens| format_number(tokens.into())),
             format_number(self.capacity.into()),
             match (self.bucket, self.full_in_ms) {
                 (false, _) => "full, no bucket".to_owned(),
-                (true, 0) => "full".to_owned(),
-                (true, ms) => format_wait(ms.saturating_mul(NS_PER_MS)),
+                (true, None) => "changing, ask again".to_owned(),
+                (true, Some(0)) => "full".to_owned(),
+                (true, Some(ms)) => format_wait(ms.saturating_mul(NS_PER_MS)),
             },
             format!("≈{}", format_number(self.refusals)),
         ]
@@ -197,17 +218,20 @@ impl BucketsView {
             .iter()
             .filter_map(|(key, slot)| {
                 let record = set.policies.get(usize::from(key.policy))?;
-                BucketView::new(Some(source_of(key, record)), slot, record, now)
+                let owner = Owner::from_key(key);
+                BucketView::new(Some(source_of(key, record)), slot, owner, record, now)
             })
             .collect();
         for id in policy_ids(set).into_iter().chain([PolicyId::FRAGMENTS]) {
             let slot = filter.overflow(id)?;
             if slot != BucketSlot::default() {
-                buckets.extend(BucketView::new(None, &slot, &set.policies[id.index()], now));
+                let (owner, record) = (Owner::from_policy(id), &set.policies[id.index()]);
+                buckets.extend(BucketView::new(None, &slot, owner, record, now));
             }
         }
         buckets.sort_by_cached_key(|bucket| {
-            let left = u64::from(bucket.tokens) * 1_000 / u64::from(bucket.capacity.max(1));
+            let left =
+                u64::from(bucket.tokens.unwrap_or(0)) * 1_000 / u64::from(bucket.capacity.max(1));
             (
                 Reverse(bucket.refusals),
                 left,
@@ -216,11 +240,10 @@ impl BucketsView {
             )
         });
         buckets.truncate(top);
-        let usage = filter.usage()?;
         Ok(Self {
             buckets,
-            used: usage.used,
-            capacity: usage.capacity,
+            used: slots.len() as u64,
+            capacity: filter.max_sources().into(),
         })
     }
 
@@ -251,17 +274,9 @@ struct SourceView {
 
 impl SourceView {
     fn read(filter: &Filter, set: &PolicySet, source: IpAddr) -> anyhow::Result<Self> {
-        let now = filter.now()?;
         let mut buckets = Vec::new();
         for id in policy_ids(set).into_iter().chain([PolicyId::FRAGMENTS]) {
-            let record = &set.policies[id.index()];
-            let key = Key::from_source(&wire(source), id, record.ipv4_prefix, record.ipv6_prefix);
-            let name = source_of(&key, record);
-            let slot = filter.bucket(&key)?;
-            let view = slot
-                .and_then(|slot| BucketView::new(Some(name.clone()), &slot, record, now))
-                .or_else(|| BucketView::full(name, record, now));
-            buckets.extend(view);
+            buckets.extend(bucket_of(filter, source, id)?);
         }
         let holds = |list| -> anyhow::Result<Option<IpNet>> {
             let entries = filter.list_entries(list)?;
@@ -290,6 +305,34 @@ impl SourceView {
             text.push_str(&format!("blocked: the deny list has {prefix}\n"));
         }
         text
+    }
+}
+
+/// The bucket of a source under a policy, `None` if the policy was removed.
+///
+/// A slot that is changing, or whose numbers are newer than the set, is read again with all that tells
+/// what it means; only a source without a slot has a full bucket.
+fn bucket_of(filter: &Filter, source: IpAddr, id: PolicyId) -> anyhow::Result<Option<BucketView>> {
+    let mut tries = 1;
+    loop {
+        let (set, _) = in_force(filter)?;
+        let record = &set.policies[id.index()];
+        let key = Key::from_source(&wire(source), id, record.ipv4_prefix, record.ipv6_prefix);
+        let name = source_of(&key, record);
+        let slot = filter.bucket(&key)?;
+        let now = filter.now()?;
+        let Some(slot) = slot else {
+            return Ok(BucketView::full(name, record, now));
+        };
+        let owner = Owner::from_key(&key);
+        let view = BucketView::new(Some(name.clone()), &slot, owner, record, now);
+        if view.is_some() {
+            return Ok(view);
+        }
+        if tries == TRIES {
+            return Ok(BucketView::changing(name, record));
+        }
+        tries += 1;
     }
 }
 
@@ -327,6 +370,9 @@ const HEADER: [&str; 6] = [
     "source", "policy", "tokens", "capacity", "full in", "refusals",
 ];
 
+/// Looks at a slot that is changing, before it is said to be.
+const TRIES: u32 = 3;
+
 /// Buckets that are shown unless `--top` says otherwise, and at most.
 const DEFAULT_TOP: usize = 20;
 const MAX_TOP: usize = limit_common::layout::MAX_MAX_SOURCES as usize;
@@ -352,7 +398,7 @@ mod tests {
         let view = BucketView::full("x".to_owned(), &set.policies[0], Instant::from_ns(5)).unwrap();
         assert_eq!(
             (view.tokens, view.capacity, view.full_in_ms, view.bucket),
-            (100, 100, 0, false)
+            (Some(100), 100, Some(0), false)
         );
     }
 

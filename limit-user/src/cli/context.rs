@@ -70,16 +70,24 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// A missing capability by name, or that there is no filter.
+    /// A missing capability by name, that there is no filter, or that one is left with no interface.
     pub fn filter(&self) -> anyhow::Result<Filter> {
         probe::require_capabilities()?;
-        Filter::open(&self.root)?.ok_or_else(|| {
+        let filter = Filter::open(&self.root)?.ok_or_else(|| {
             Refusal::failed(
                 "no-filter",
                 "no filter in this network namespace: `limitctl attach IFACE` makes one",
             )
-            .into()
-        })
+        })?;
+        if filter.interfaces()?.is_empty() {
+            return Err(Refusal::failed(
+                "filter-without-interface",
+                "the filter has no interface: an attach or a detach was cut off, or is at work; \
+                 `limitctl attach IFACE` makes it anew, `limitctl detach --all` removes it",
+            )
+            .into());
+        }
+        Ok(filter)
     }
 }
 

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     config::text::format_number,
+    error::Refusal,
     kernel::{AttachedInterface, Filter},
     metrics::{self, PolicyCounts, Rows, Totals},
 };
@@ -33,12 +34,12 @@ pub struct CountersArgs {
     #[arg(value_name = "IFACE")]
     interface: Option<String>,
 
-    /// Print again each second, with rates per second, until Ctrl-C
-    #[arg(long, conflicts_with = "prometheus")]
+    /// Print again each second, with rates per second, until Ctrl-C; buckets are counted each 10 s
+    #[arg(long)]
     watch: bool,
 
     /// Print exposition text for a Prometheus scraper, by interface
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long)]
     prometheus: bool,
 }
 
@@ -56,6 +57,7 @@ impl CountersArgs {
 ///
 /// When there is no filter, the interface is not its own, or a map cannot be read.
 pub fn run(args: &CountersArgs, ctx: &Context) -> anyhow::Result<()> {
+    refuse_conflicts(args, ctx)?;
     let filter = ctx.filter()?;
     let interfaces = match &args.interface {
         Some(name) => vec![attached(&filter, name)?],
@@ -72,6 +74,17 @@ pub fn run(args: &CountersArgs, ctx: &Context) -> anyhow::Result<()> {
     let view = sample.view(args.interface.as_deref(), &interfaces);
     ctx.output.result(&view, || view.text(None))?;
     Ok(())
+}
+
+fn refuse_conflicts(args: &CountersArgs, ctx: &Context) -> Result<(), Refusal> {
+    let other = match (args.watch, ctx.output.is_json()) {
+        _ if !args.prometheus => return Ok(()),
+        (true, _) => "--watch: a scraper asks again by itself",
+        (false, true) => "--json: give one of the two",
+        (false, false) => return Ok(()),
+    };
+    let message = format!("--prometheus does not go with {other}");
+    Err(Refusal::invalid("conflict", message).on("prometheus"))
 }
 
 fn prometheus(
@@ -99,13 +112,19 @@ fn prometheus(
 fn watch(filter: &Filter, name: Option<&str>, ctx: &Context) -> anyhow::Result<()> {
     let in_place = io::stdout().is_terminal() && !ctx.output.is_json();
     let mut before: Option<(Sample, Instant)> = None;
-    let mut lines = 0;
+    let (mut lines, mut tick) = (0, 0_u64);
     loop {
         let interfaces = match name {
             Some(name) => vec![attached(filter, name)?],
             None => filter.interfaces()?,
         };
-        let (sample, at) = (Sample::take(filter, &interfaces)?, Instant::now());
+        let usage = match &before {
+            Some((old, _)) if tick % TICKS_PER_COUNT != 0 => old.buckets,
+            _ => count(filter)?,
+        };
+        tick += 1;
+        let sample = Sample::with_usage(filter, &interfaces, usage)?;
+        let at = Instant::now();
         let view = sample.view(name, &interfaces);
         let rates = before.as_ref().map(|(old, then)| Rates {
             totals: metrics::totals(&old.rows),
@@ -139,6 +158,14 @@ struct Sample {
 
 impl Sample {
     fn take(filter: &Filter, interfaces: &[AttachedInterface]) -> anyhow::Result<Self> {
+        Self::with_usage(filter, interfaces, count(filter)?)
+    }
+
+    fn with_usage(
+        filter: &Filter,
+        interfaces: &[AttachedInterface],
+        buckets: (u64, u64),
+    ) -> anyhow::Result<Self> {
         let (set, _) = in_force(filter)?;
         let mut rows = Box::new(
             [CounterRow {
@@ -148,12 +175,7 @@ impl Sample {
         for interface in interfaces {
             metrics::add(&mut rows, &*filter.counters(interface.index)?);
         }
-        let usage = filter.usage()?;
-        Ok(Self {
-            rows,
-            set,
-            buckets: (usage.used, usage.capacity),
-        })
+        Ok(Self { rows, set, buckets })
     }
 
     fn view(&self, name: Option<&str>, interfaces: &[AttachedInterface]) -> CountersView {
@@ -188,6 +210,12 @@ impl Sample {
             totals,
         }
     }
+}
+
+/// Buckets in use, and the room there is.
+fn count(filter: &Filter) -> anyhow::Result<(u64, u64)> {
+    let usage = filter.usage()?;
+    Ok((usage.used, usage.capacity))
 }
 
 /// The sample before, and how long ago it was.
@@ -345,6 +373,9 @@ fn per_second(new: u64, old: u64, span: Duration) -> String {
     let rate = grown.saturating_mul(1_000_000_000).saturating_add(ns / 2) / ns;
     format_number(u64::try_from(rate).unwrap_or(u64::MAX))
 }
+
+/// Prints for which one count of the buckets holds: it reads every one of them.
+const TICKS_PER_COUNT: u64 = 10;
 
 /// Between two prints of `--watch`.
 const PERIOD: Duration = Duration::from_secs(1);

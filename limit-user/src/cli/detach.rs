@@ -55,7 +55,12 @@ fn detach_all(ctx: &Context) -> anyhow::Result<DetachView> {
             filter.remove(&change.lock)?;
             view.filter_removed = true;
         }
-        Presence::Dead | Presence::Incomplete => {
+        Presence::Dead => {
+            Filter::remove_leftovers(&change.lock)?;
+            view.left_over = true;
+        }
+        Presence::Incomplete => {
+            view.detached = Filter::judged_by_leftovers(&ctx.root)?;
             Filter::remove_leftovers(&change.lock)?;
             view.left_over = true;
         }

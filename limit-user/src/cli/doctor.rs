@@ -204,29 +204,45 @@ impl Checks {
         let name = "filter";
         match Filter::presence(&ctx.root) {
             Ok(Presence::None) => self.ok(name, "none in this network namespace"),
-            Ok(Presence::Here(filter)) => {
-                self.ok(name, format!("in {}", filter.folder().display()))
-            }
+            Ok(Presence::Here(filter)) => match filter.interfaces() {
+                Ok(interfaces) if interfaces.is_empty() => self.bad(
+                    State::Warn,
+                    name,
+                    "has no interface: an attach or a detach was cut off, or is at work",
+                    "`limitctl attach` replaces it, `limitctl detach --all` removes it",
+                ),
+                Ok(_) => self.ok(name, format!("in {}", filter.folder().display())),
+                Err(error) => self.bad(State::Fail, name, error.to_string(), REMOVE_ADVICE),
+            },
             Ok(Presence::OtherLayout(version)) => self.bad(
                 State::Fail,
                 name,
                 format!("layout {version}, this limitctl has v{VERSION}"),
                 "`limitctl detach --all` of the version that made it, then attach again",
             ),
-            Ok(Presence::Dead | Presence::Incomplete) => self.bad(
-                State::Warn,
-                name,
-                "leftovers that nothing uses",
-                "`limitctl attach` replaces them, `limitctl detach --all` removes them",
-            ),
+            Ok(Presence::Dead) => self.leftovers(),
+            Ok(Presence::Incomplete) => match Filter::judged_by_leftovers(&ctx.root) {
+                Ok(judged) if judged.is_empty() => self.leftovers(),
+                Ok(judged) => self.bad(
+                    State::Fail,
+                    name,
+                    format!("lost a part and still judges {}", judged.join(", ")),
+                    "`limitctl detach --all` detaches and removes it, then attach again",
+                ),
+                Err(error) => self.bad(State::Fail, name, error.to_string(), REMOVE_ADVICE),
+            },
             Err(KernelError::NoBpffs { .. }) => {}
-            Err(error) => self.bad(
-                State::Fail,
-                name,
-                error.to_string(),
-                "`limitctl detach --all` removes what is there",
-            ),
+            Err(error) => self.bad(State::Fail, name, error.to_string(), REMOVE_ADVICE),
         }
+    }
+
+    fn leftovers(&mut self) {
+        self.bad(
+            State::Warn,
+            "filter",
+            "leftovers that nothing uses",
+            LEFTOVERS_ADVICE,
+        );
     }
 
     fn interface(&mut self, device: &Interface, own: &[u32]) {
@@ -341,6 +357,10 @@ impl DoctorView {
         text
     }
 }
+
+const LEFTOVERS_ADVICE: &str =
+    "`limitctl attach` replaces them, `limitctl detach --all` removes them";
+const REMOVE_ADVICE: &str = "`limitctl detach --all` removes what is there";
 
 /// Largest MTU whose frames fit one page beside the headroom, in most drivers.
 const ONE_PAGE_MTU: u32 = 3_498;

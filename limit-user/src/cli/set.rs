@@ -213,6 +213,31 @@ mod tests {
     }
 
     #[test]
+    fn keeps_the_capacity_beside_a_rate_and_takes_a_burst_for_it() {
+        let numbers = |current: &Config, words| {
+            let next = changed(current, &flags(words)).unwrap();
+            let numbers = next.policies[0].numbers;
+            let interval_s = numbers.interval.get() / 1_000_000_000;
+            (
+                next,
+                (numbers.capacity.get(), numbers.refill.get(), interval_s),
+            )
+        };
+        let current = Config::built_in().unwrap();
+        let (next, found) = numbers(&current, "--rate 50/m");
+        assert_eq!(found, (100, 50, 60));
+        let (next, found) = numbers(&next, "--burst 7");
+        assert_eq!(found, (7, 50, 60));
+        let (next, found) = numbers(&next, "--burst 8 --refill 3");
+        assert_eq!(found, (8, 3, 60));
+        let (_, found) = numbers(&next, "--rate 5/s --burst 9");
+        assert_eq!(found, (9, 5, 1));
+        assert_eq!(code("--rate 5/s --capacity 9"), "conflict");
+        assert_eq!(code("--capacity 5 --burst 9"), "conflict");
+        assert!(refuse_impossible(&flags("--burst 9")).is_ok());
+    }
+
+    #[test]
     fn refuses_structure_and_nothing_at_all() {
         for words in [
             "--protocol udp",

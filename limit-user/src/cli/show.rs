@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     config::{Config, text::format_bytes, text::format_number},
+    error::Refusal,
     kernel::{AttachedInterface, Filter, List},
 };
 
@@ -17,7 +18,7 @@ use crate::{
 #[derive(Args, Debug)]
 pub struct ShowArgs {
     /// Print a configuration file that `attach --config` reads back
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long)]
     toml: bool,
 }
 
@@ -27,6 +28,10 @@ pub struct ShowArgs {
 ///
 /// When there is no filter, or it cannot be read.
 pub fn run(args: &ShowArgs, ctx: &Context) -> anyhow::Result<()> {
+    if args.toml && ctx.output.is_json() {
+        let message = "--toml does not go with --json: give one of the two";
+        return Err(Refusal::invalid("conflict", message).on("toml").into());
+    }
     let filter = ctx.filter()?;
     let (set, config) = in_force(&filter)?;
     if args.toml {

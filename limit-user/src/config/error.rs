@@ -73,7 +73,7 @@ pub enum ConfigError {
     },
     /// A name with other characters or another length than names have.
     #[error(
-        "policy name {name:?} is not 1 to 32 bytes of letters, digits, '-', '_' and '.' \
+        "policy name {name:?} is not 1 to 32 ASCII letters, digits, '-', '_' and '.' \
          that begin with a letter or digit"
     )]
     BadName {

@@ -36,7 +36,7 @@ pub struct PolicyFlags {
     #[arg(long, value_name = "N/UNIT", allow_hyphen_values = true)]
     pub rate: Option<String>,
 
-    /// Capacity beside --rate, in units of --unit [new policy: the tokens of the rate]
+    /// Capacity, beside --rate or for a policy there is, in units of --unit [new policy: the tokens of the rate]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub burst: Option<String>,
 
@@ -44,7 +44,7 @@ pub struct PolicyFlags {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_in_flight: Option<String>,
 
-    /// Most connections open at once for one source [new policy: a quarter of --max-in-flight, at least 1]
+    /// Most connections open at once for one source [default: a quarter of --max-in-flight whenever that is given, at least 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_in_flight_per_source: Option<String>,
 

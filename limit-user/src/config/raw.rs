@@ -81,7 +81,7 @@ pub struct RawPolicy {
     /// Refill and interval in one: `100/s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<String>,
-    /// Capacity, beside `rate`; default the tokens of the rate.
+    /// Capacity, beside `rate`; default the tokens of the rate. In a change, what is not given stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<Number>,
     /// Most permits out at once, or `none`; default none.
@@ -155,9 +155,11 @@ impl RawPolicy {
     ///
     /// What a given field makes meaningless is cleared, so that its default comes back.
     pub(super) fn overlay(&mut self, change: &Self) {
-        let change = change.clone();
-        if change.rate.is_some() || change.burst.is_some() {
-            (self.capacity, self.refill, self.interval) = (None, None, None);
+        let mut change = change.clone();
+        change.spread_burst();
+        if change.rate.is_some() {
+            self.burst = self.capacity.take();
+            (self.refill, self.interval) = (None, None);
         }
         if change.max_in_flight.is_some() {
             self.max_in_flight_per_source = None;
@@ -188,6 +190,15 @@ impl RawPolicy {
         take(&mut self.on_limit, change.on_limit);
         take(&mut self.status, change.status);
         take(&mut self.monitor, change.monitor);
+    }
+}
+
+impl RawPolicy {
+    /// Takes a burst without a rate for the capacity that it is, over a policy that has a rate.
+    pub(super) fn spread_burst(&mut self) {
+        if self.rate.is_none() && self.capacity.is_none() {
+            self.capacity = self.burst.take();
+        }
     }
 }
 

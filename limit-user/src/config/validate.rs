@@ -3,7 +3,10 @@
 //! This file decides what a policy is for and how it answers; [`numbers`] its quantities, [`ports`]
 //! which packets it claims.
 
-use limit_common::config::{MAX_POLICIES, NAME_BYTES, OnLimit, Protocol, Unit};
+use limit_common::{
+    config::{MAX_POLICIES, NAME_BYTES, OnLimit, Protocol, Unit},
+    layout::MAX_FRAME_BYTES,
+};
 
 use super::{
     Config, ConfigError, FRAGMENTS_POLICY, Mode, Policy, RawConfig, RawPolicy,
@@ -48,17 +51,26 @@ impl RawConfig {
 
 impl RawPolicy {
     /// Refuses what no policy could be, whatever it is laid over; for a change whose base is not
-    /// known yet.
+    /// known yet. What is not given is taken to be as good as it can be.
     ///
     /// # Errors
     ///
     /// [`ConfigError`] naming the first field that is wrong.
     pub fn refuse_impossible(&self) -> Result<(), ConfigError> {
         let mut lenient = self.clone();
-        if lenient.rate.is_none() && lenient.unit.as_deref() == Some("byte") {
-            lenient
-                .capacity
-                .get_or_insert_with(|| Number::from(u64::from(u32::MAX)));
+        let least = if lenient.unit.as_deref() == Some("byte") {
+            MAX_FRAME_BYTES
+        } else {
+            1
+        };
+        let number = |number: u32| Some(Number::from(u64::from(number)));
+        lenient.spread_burst();
+        if lenient.rate.is_some() {
+            lenient.burst = lenient.burst.or_else(|| number(least));
+        } else {
+            lenient.capacity = lenient.capacity.or_else(|| number(least));
+            lenient.refill = lenient.refill.or_else(|| number(u32::MAX));
+            lenient.interval.get_or_insert_with(|| "1ms".to_owned());
         }
         if lenient.max_in_flight_per_source.is_some() {
             lenient
@@ -101,10 +113,10 @@ fn name(name: Option<&str>) -> Result<String, ConfigError> {
             hint: "write name = \"...\" in every [[policy]]",
         });
     };
-    let first = name.chars().next().is_some_and(char::is_alphanumeric);
+    let first = name.starts_with(|c: char| c.is_ascii_alphanumeric());
     let rest = name
         .chars()
-        .all(|c| c.is_alphanumeric() || "-_.".contains(c));
+        .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     if !first || !rest || name.len() > NAME_BYTES {
         return Err(ConfigError::BadName {
             name: name.to_owned(),
@@ -325,9 +337,46 @@ mod tests {
     }
 
     #[test]
+    fn judges_a_change_by_what_it_gives_alone() {
+        let change = |fields: &str| {
+            let file = format!("[[policy]]\nname = 'web'\n{fields}");
+            RawConfig::from_toml(&file, "f").unwrap().policy[0].refuse_impossible()
+        };
+        for possible in [
+            "capacity = 100000\ninterval = '365d'",
+            "refill = 1\ninterval = '365d'",
+            "capacity = 4294967295\nrefill = 1",
+            "unit = 'byte'\ninterval = '1h'",
+            "unit = 'byte'\nrate = '9/s'",
+            "rate = '1/365d'",
+            "burst = 9",
+            "burst = 9\nrefill = 3",
+            "max_in_flight_per_source = 9",
+        ] {
+            assert_eq!(change(possible), Ok(()), "{possible}");
+        }
+        for (impossible, code) in [
+            (
+                "capacity = 100000\nrefill = 1\ninterval = '365d'",
+                "out-of-range",
+            ),
+            ("capacity = 0", "out-of-range"),
+            ("burst = 0", "out-of-range"),
+            ("rate = '1/s'\ncapacity = 9", "conflict"),
+            ("capacity = 9\nburst = 9", "conflict"),
+            ("unit = 'byte'\ncapacity = 65534", "out-of-range"),
+            ("unit = 'byte'\nrate = '9/s'\nburst = 9", "out-of-range"),
+        ] {
+            assert_eq!(change(impossible).unwrap_err().code(), code, "{impossible}");
+        }
+    }
+
+    #[test]
     fn refuses_bad_names() {
         let long = "x".repeat(33);
-        for bad in ["", "a b", "-a", ".a", "a/b", "a\"b", "a\nb", &long] {
+        for bad in [
+            "", "a b", "-a", ".a", "a/b", "a\"b", "a\nb", "a\u{7}", "é", "a😀", "٣", &long,
+        ] {
             let error = policy(&RawPolicy::named(bad)).unwrap_err();
             assert_eq!(
                 (error.code(), error.field()),
@@ -429,12 +478,7 @@ mod tests {
             rate: Some("5/m".to_owned()),
             ..RawPolicy::named("default")
         };
-        assert_eq!(
-            config.with_policy(&rated).unwrap().policies[0]
-                .numbers
-                .capacity
-                .get(),
-            5
-        );
+        let numbers = config.with_policy(&rated).unwrap().policies[0].numbers;
+        assert_eq!((numbers.capacity.get(), numbers.refill.get()), (100, 5));
     }
 }

@@ -69,15 +69,6 @@ pub struct Attached {
     pub frags: bool,
 }
 
-/// What a detach found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Detached {
-    /// Whether a program was attached; else there were only leftovers, or nothing.
-    pub was_attached: bool,
-    /// Interfaces that the filter has still.
-    pub remaining: usize,
-}
-
 /// One interface of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttachedInterface {
@@ -94,6 +85,8 @@ pub struct AttachedInterface {
 }
 
 /// Attaches to `interface`, or replaces the program that is there in place.
+///
+/// What was known about the interface may be older than the lock, so it is looked up again.
 pub(super) fn attach(
     pins: &Pins,
     max_sources: u32,
@@ -102,6 +95,7 @@ pub(super) fn attach(
     interrupt: &Interrupt,
 ) -> Result<Attached, KernelError> {
     probe::require_capabilities()?;
+    let interface = &current(interface)?;
     interface.require_suitable()?;
     let place = pins.interface(interface.index);
     let job = Job {
@@ -126,23 +120,16 @@ pub(super) fn attach(
 }
 
 /// Detaches whatever is pinned for this index.
-pub(super) fn detach(pins: &Pins, index: u32) -> Result<Detached, KernelError> {
+pub(super) fn detach(pins: &Pins, index: u32) -> Result<(), KernelError> {
     let place = pins.interface(index);
-    let mut was_attached = false;
     if let Some(link) = open_link(&place)? {
-        let info = sys::link_info(link.as_fd()).ok();
-        was_attached = info.is_some_and(|info| info.interface != 0);
         // Letting go of the last reference would detach some time later; this does it at once.
         sys::link_detach(link.as_fd()).map_err(|error| {
             KernelError::call(format!("detach {}", links::name_or_index(index)), error)
         })?;
         pins::remove(&place.link())?;
     }
-    place.clear()?;
-    Ok(Detached {
-        was_attached,
-        remaining: interfaces(pins)?.len(),
-    })
+    place.clear()
 }
 
 /// The interfaces that have a pinned link, by index.
@@ -211,7 +198,9 @@ impl Job<'_> {
 
     /// A newer program in place of one of ours.
     fn replace(&self, link: &OwnedFd, running: u32) -> Result<Attached, KernelError> {
-        let mode = self.interface.mode_of(running).unwrap_or(Mode::Generic);
+        let mode = self.interface.mode_of(running).ok_or_else(|| {
+            self.refused(format!("the mode of its program, id {running}, is unknown"))
+        })?;
         self.require_same_mode(mode)?;
         let (tails, next) = (self.place.file(maps::TAILS), self.place.file(TAILS_NEXT));
         self.finish_replacement(running)?;
@@ -378,6 +367,15 @@ impl Drop for Undo<'_> {
             self.place.clear().ok();
         }
     }
+}
+
+/// The interface as it is at this moment.
+fn current(interface: &Interface) -> Result<Interface, KernelError> {
+    Interface::by_index(interface.index)?
+        .filter(|device| device.name == interface.name)
+        .ok_or_else(|| KernelError::InterfaceGone {
+            name: interface.name.clone(),
+        })
 }
 
 /// The pinned link, if there is one.

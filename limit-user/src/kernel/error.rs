@@ -142,8 +142,9 @@ pub enum KernelError {
     /// Pins of another layout version.
     #[error(
         "{} holds a filter of layout {version}, which this limitctl cannot read: detach it with the \
-         limitctl that made it (`limitctl detach --all`), then attach again",
-        path.display()
+         limitctl that made it (`limitctl detach --all`) or, without that one, by `rm -r {}`, then \
+         attach again",
+        path.display(), path.display()
     )]
     OtherLayout {
         /// The folder of this namespace.
@@ -172,6 +173,19 @@ pub enum KernelError {
     Incomplete {
         /// The folder of this namespace.
         path: PathBuf,
+    },
+
+    /// Leftovers that lost a pin, with interfaces attached.
+    #[error(
+        "{} holds a filter that lost a part and still judges {interfaces}: `limitctl detach --all` \
+         detaches and removes it, then attach again",
+        path.display()
+    )]
+    IncompleteInUse {
+        /// The folder of this namespace.
+        path: PathBuf,
+        /// The interfaces, separated by commas.
+        interfaces: String,
     },
 
     /// A pinned map is not what this binary expects.
@@ -251,6 +265,7 @@ impl KernelError {
             Self::OtherLayout { .. } => "other-layout",
             Self::DeadInstance { .. } => "dead-instance",
             Self::Incomplete { .. } => "incomplete-filter",
+            Self::IncompleteInUse { .. } => "incomplete-filter-in-use",
             Self::MapShape { .. } => "map-shape",
             Self::ListFull { .. } => "list-full",
             Self::Object { .. } => "bpf-object",

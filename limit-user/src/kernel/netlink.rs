@@ -153,12 +153,15 @@ fn interface(link: &LinkMessage) -> Interface {
         transmit_queues: 0,
         programs: Vec::new(),
     };
+    // With a namespace beside it, the index of the device below counts there.
+    let is_elsewhere = |attribute: &_| matches!(attribute, LinkAttribute::LinkNetNsId(_));
+    let is_here = !link.attributes.iter().any(is_elsewhere);
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::IfName(name) => found.name.clone_from(name),
             LinkAttribute::Mtu(mtu) => found.mtu = *mtu,
             LinkAttribute::Controller(index) => found.controller = Some(*index),
-            LinkAttribute::Link(index) => found.lower = Some(*index),
+            LinkAttribute::Link(index) => found.lower = is_here.then_some(*index),
             LinkAttribute::NumRxQueues(queues) => found.receive_queues = *queues,
             LinkAttribute::NumTxQueues(queues) => found.transmit_queues = *queues,
             LinkAttribute::LinkInfo(infos) => {
@@ -323,6 +326,15 @@ mod tests {
     fn finds_nothing_under_a_name_that_is_not_there() {
         assert_eq!(link_by_name("no-such-device").unwrap(), None);
         assert_eq!(link_by_index(u32::MAX >> 1).unwrap(), None);
+    }
+
+    #[test]
+    fn takes_no_device_of_another_namespace_for_the_one_below() {
+        let mut link = LinkMessage::default();
+        link.attributes.push(LinkAttribute::Link(7));
+        assert_eq!(interface(&link).lower, Some(7));
+        link.attributes.push(LinkAttribute::LinkNetNsId(0));
+        assert_eq!(interface(&link).lower, None);
     }
 
     #[test]

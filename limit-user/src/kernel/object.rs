@@ -50,7 +50,7 @@ pub type PinOf<'a> = &'a dyn Fn(&str) -> Option<PathBuf>;
 pub struct LoadOptions<'a> {
     /// Sources that the bucket map holds.
     pub max_sources: u32,
-    /// Whether the clock is what [`Loaded::set_time`] says; for tests.
+    /// Whether the clock is what [`Loaded::clock`] says; for tests.
     pub injected_clock: bool,
     /// Which programs are loaded.
     pub variant: Variant,
@@ -208,11 +208,6 @@ impl Loaded {
             .programs
             .run_program(programs::CLOCK, &CLOCK_FRAME, 1)?;
         Ok(decode_clock(&run.frame))
-    }
-
-    /// Sets the time that the programs see, if the clock is injected.
-    pub fn set_time(&mut self, now: Instant) -> Result<(), KernelError> {
-        self.clock.set(now)
     }
 
     /// Every counter row, summed over CPUs.

@@ -12,7 +12,10 @@ use std::{
 };
 
 use limit_common::layout;
-use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use nix::{
+    errno::Errno,
+    sys::statfs::{BPF_FS_MAGIC, statfs},
+};
 
 use super::{error::KernelError, sys};
 
@@ -42,16 +45,17 @@ impl PinRoot {
     ///
     /// [`KernelError::NoBpffs`] names the folder where it is to be mounted.
     pub fn require_bpffs(&self) -> Result<(), KernelError> {
-        let existing = self
-            .0
-            .ancestors()
-            .find(|path| path.exists())
-            .unwrap_or(Path::new("/"));
-        let system = statfs(existing).map_err(|errno| {
-            KernelError::call(format!("statfs {}", existing.display()), errno.into())
-        })?;
-        if system.filesystem_type() == BPF_FS_MAGIC {
-            return Ok(());
+        for path in self.0.ancestors() {
+            match statfs(path) {
+                Ok(system) if system.filesystem_type() == BPF_FS_MAGIC => return Ok(()),
+                Ok(_) => break,
+                // The folder that is to hold it decides.
+                Err(Errno::ENOENT) => {}
+                Err(errno) => {
+                    let action = format!("statfs {}", path.display());
+                    return Err(KernelError::call(action, errno.into()));
+                }
+            }
         }
         let parent = self.0.parent().filter(|path| path.ends_with("bpf"));
         Err(KernelError::NoBpffs {
@@ -143,10 +147,16 @@ impl Pins {
         }))
     }
 
-    /// Makes the folder of the namespace and its parent, if missing.
+    /// Makes the folder of the namespace and its parent, if missing; another process may remove both
+    /// again at once, until this one has locked them.
     pub(super) fn make_namespace_folder(&self) -> Result<(), KernelError> {
         make_folder(&self.root.0)?;
-        make_folder(&self.namespace_folder())
+        match make_folder(&self.namespace_folder()) {
+            Err(KernelError::Call { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(())
+            }
+            made => made,
+        }
     }
 
     /// Removes the folder of the namespace and the root, if nothing is in them.

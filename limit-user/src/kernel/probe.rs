@@ -38,15 +38,6 @@ impl Capability {
     /// What loading and attaching needs, unless `SysAdmin` stands for it.
     pub const NEEDED: [Self; 3] = [Self::Bpf, Self::NetAdmin, Self::Perfmon];
 
-    /// Every capability that the filter has a use for.
-    pub const ALL: [Self; 5] = [
-        Self::Bpf,
-        Self::NetAdmin,
-        Self::Perfmon,
-        Self::SysAdmin,
-        Self::SysResource,
-    ];
-
     const fn bit(self) -> u64 {
         1 << match self {
             Self::NetAdmin => 12,
@@ -206,7 +197,8 @@ pub fn features() -> Vec<Feature> {
 }
 
 /// Whether the kernel takes programs for frames in several buffers; asked once.
-pub(super) fn has_frags() -> bool {
+#[must_use]
+pub fn has_frags() -> bool {
     static HAS_FRAGS: OnceLock<bool> = OnceLock::new();
     *HAS_FRAGS.get_or_init(|| sys::program_load(&PASS, sys::XDP_HAS_FRAGS).is_ok())
 }

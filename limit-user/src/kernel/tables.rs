@@ -312,11 +312,20 @@ pub(super) fn visit_batches(
             }
             Err(error) => match error.raw_os_error() {
                 Some(libc::ENOSPC) if capacity < LARGEST_BATCH => capacity *= 2,
-                Some(libc::EINVAL | libc::EOPNOTSUPP | ENOTSUPP) => return Ok(false),
+                _ if has_no_batches(&error) => return Ok(false),
                 _ => return Err(error),
             },
         }
     }
+}
+
+/// Whether a kernel that answers so is read one element at a time: it has no batches for the map, or
+/// gave up on one.
+fn has_no_batches(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINVAL | libc::EOPNOTSUPP | libc::EINTR | ENOTSUPP)
+    )
 }
 
 /// A map as the typed handle that its user expects.
@@ -385,3 +394,15 @@ const LARGEST_BATCH: usize = 1 << 20;
 
 /// What the kernel answers for a command that a map type lacks; not an errno of the C library.
 const ENOTSUPP: libc::c_int = 524;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_one_by_one_where_a_batch_is_not_to_be_had() {
+        let answers = |number| has_no_batches(&io::Error::from_raw_os_error(number));
+        assert!(answers(libc::EINTR) && answers(libc::EINVAL) && answers(ENOTSUPP));
+        assert!(!answers(libc::EPERM) && !answers(libc::ENOSPC) && !answers(libc::EFAULT));
+    }
+}

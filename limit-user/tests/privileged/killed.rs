@@ -7,7 +7,10 @@ use std::{
 };
 
 use limit_common::counters::Counter;
-use limit_user::kernel::{Filter, Presence};
+use limit_user::{
+    config::{Mode, decompile},
+    kernel::{Filter, Presence},
+};
 
 use crate::netns::{Cable, Sandbox, eventually};
 
@@ -45,6 +48,28 @@ fn judges_in_full_or_not_at_all_when_it_is_killed_during_a_first_attach() {
         world.assert_complete();
     }
     assert!(judged < KILLS, "no kill came before the attach was done");
+}
+
+#[test]
+#[ignore = "needs CAP_BPF"]
+fn never_revives_the_policies_of_an_attach_that_was_killed() {
+    let world = World::new();
+    let whole = world.duration_of_attach();
+    for kill in 0..KILLS {
+        world.assert_done(&["detach", "--all"]);
+        world.kill_after(
+            &["attach", "server0", "--capacity", "1"],
+            whole * kill / (KILLS - 6),
+        );
+        let complete = (1, Mode::Enforce);
+        let expected = if world.is_judged() {
+            complete
+        } else {
+            (100, Mode::Monitor)
+        };
+        world.assert_done(&["attach", "server0"]);
+        assert_eq!(world.policy(), expected, "killed {kill}");
+    }
 }
 
 #[test]
@@ -205,6 +230,16 @@ impl World {
             assert!(filter.policy_set().unwrap().is_some());
             filter.counters(index).unwrap()[0].values[Counter::Packets.index()]
         })
+    }
+
+    /// Capacity and mode of the first policy in force.
+    fn policy(&self) -> (u32, Mode) {
+        let set = self.cable.server.run(|| {
+            let filter = Filter::open(self.sandbox.root()).unwrap().unwrap();
+            filter.policy_set().unwrap().unwrap()
+        });
+        let policy = decompile(&set).unwrap().policies.remove(0);
+        (policy.numbers.capacity.get(), policy.mode)
     }
 
     fn assert_nothing(&self) {

@@ -11,7 +11,10 @@ use std::{
 
 use ipnet::IpNet;
 use limit_common::{
-    bucket::{slot, step::Level},
+    bucket::{
+        slot::{self, Owner},
+        step::Level,
+    },
     config::PolicySet,
     counters::{Counter, ROW_VALUES, ROWS, row},
     key::{Address, Key},
@@ -159,7 +162,10 @@ impl Kernel {
             .iter()
             .map(|(key, slot)| {
                 let policy = self.set.policy(key.policy).unwrap();
-                (ordered(key), slot::read(slot, policy, self.now))
+                (
+                    ordered(key),
+                    slot::read(slot, Owner::from_key(key), policy, self.now),
+                )
             })
             .collect()
     }
@@ -167,13 +173,23 @@ impl Kernel {
     /// The bucket of `key`, brought up to the present.
     pub(crate) fn level(&self, key: &Key) -> Option<Level> {
         let slot = self.loaded.tables.bucket(key).unwrap()?;
-        slot::read(&slot, self.set.policy(key.policy)?, self.now)
+        slot::read(
+            &slot,
+            Owner::from_key(key),
+            self.set.policy(key.policy)?,
+            self.now,
+        )
     }
 
     /// The bucket that sources without a place share, brought up to the present.
     pub(crate) fn overflow_level(&self, policy: PolicyId) -> Option<Level> {
         let slot = self.loaded.tables.overflow(policy).unwrap();
-        slot::read(&slot, self.set.policy(policy.number())?, self.now)
+        slot::read(
+            &slot,
+            Owner::from_policy(policy),
+            self.set.policy(policy.number())?,
+            self.now,
+        )
     }
 
     /// A counter of a policy since the program was loaded.

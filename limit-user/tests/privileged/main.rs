@@ -26,6 +26,7 @@ mod pure;
 mod races;
 mod reclaim;
 mod reset;
+mod review;
 #[path = "../../../limit-common/tests/support/table.rs"]
 mod table;
 mod verdicts;

@@ -129,7 +129,6 @@ fn refuses_flags_that_do_not_fit_together() {
         ("--rate 1/s --capacity 9", 1, "conflict", "policy.capacity"),
         ("--rate 1/s --refill 9", 1, "conflict", "policy.refill"),
         ("--rate 1/s --interval 1s", 1, "conflict", "policy.interval"),
-        ("--burst 9", 1, "conflict", "policy.burst"),
         ("--monitor --enforce", 1, "conflict", "policy.monitor"),
         (
             "--protocol udp --unit connection",

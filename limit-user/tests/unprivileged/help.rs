@@ -16,7 +16,7 @@ fn states_unit_and_default_of_every_policy_flag() {
             ("--max-in-flight", "[new policy: none]"),
             (
                 "--max-in-flight-per-source",
-                "[new policy: a quarter of --max-in-flight, at least 1]",
+                "[default: a quarter of --max-in-flight whenever that is given, at least 1]",
             ),
             ("--protocol", "[new policy: tcp]"),
             (

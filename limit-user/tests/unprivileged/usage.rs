@@ -15,10 +15,7 @@ fn ends_with_two_on_usage_errors_and_says_so_as_an_object() {
         "attach lo --on-limit teapot",
         "attach lo --protocol sctp",
         "attach lo --xdp-mode fast",
-        "counters --watch --prometheus",
-        "show --toml",
         "deny add",
-        "buckets --top 3 --source 203.0.113.7",
         "set",
         "allow",
     ] {
@@ -26,14 +23,12 @@ fn ends_with_two_on_usage_errors_and_says_so_as_an_object() {
         assert_eq!(outcome.code, Some(2), "{line}: {outcome:?}");
         assert_eq!(outcome.failure(), "usage", "{line}");
         let outcome = place.run(line);
-        if line != "show --toml" {
-            assert_eq!(
-                (outcome.code, outcome.stdout.as_str()),
-                (Some(2), ""),
-                "{line}"
-            );
-            assert!(!outcome.stderr.is_empty(), "{line}");
-        }
+        assert_eq!(
+            (outcome.code, outcome.stdout.as_str()),
+            (Some(2), ""),
+            "{line}"
+        );
+        assert!(!outcome.stderr.is_empty(), "{line}");
     }
 }
 
@@ -84,6 +79,27 @@ fn fails_when_the_result_cannot_be_written() {
     let output = place.command("version").stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(!output.stderr.is_empty());
+}
+
+#[test]
+fn ends_with_one_on_flags_that_do_not_fit_together() {
+    let place = Place::new();
+    for (line, field) in [
+        ("counters --watch --prometheus", "prometheus"),
+        ("counters --prometheus", "prometheus"),
+        ("buckets --top 3 --source 203.0.113.7", "top"),
+        ("show --toml", "toml"),
+    ] {
+        let outcome = place.run(&format!("{line} --json"));
+        assert_eq!(outcome.code, Some(1), "{line}: {outcome:?}");
+        assert_eq!(
+            (outcome.failure(), outcome.field()),
+            ("conflict".into(), field.into()),
+            "{line}"
+        );
+    }
+    let outcome = place.run("counters --watch --prometheus");
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Job<'_> {
         let asked: Vec<&str> = self
             .interfaces
             .iter()
-            .filter(|device| device.kind == Kind::Device && device.programs.is_empty())
+            .filter(|device| may_flap(device))
             .map(|device| device.name.as_str())
             .collect();
         if self.choice != ModeChoice::Generic && !asked.is_empty() {
@@ -56,12 +56,22 @@ impl Job<'_> {
 
     pub(super) fn carry_out(&self, change: &Change) -> anyhow::Result<Done> {
         match Filter::presence(&self.ctx.root)? {
+            // The last interface takes the filter with it, so this one was cut off.
+            Presence::Here(filter) if filter.interfaces()?.is_empty() => {
+                self.note_leftovers();
+                filter.remove(&change.lock)?;
+                self.create(change)
+            }
             Presence::Here(filter) => self.join(*filter, change),
             Presence::None => self.create(change),
-            Presence::Dead | Presence::Incomplete => {
-                self.ctx
-                    .output
-                    .note("replacing the leftovers of a filter that nothing uses");
+            Presence::Dead => {
+                self.note_leftovers();
+                self.create(change)
+            }
+            Presence::Incomplete => {
+                if Filter::judged_by_leftovers(&self.ctx.root)?.is_empty() {
+                    self.note_leftovers();
+                }
                 self.create(change)
             }
             Presence::OtherLayout(_) => {
@@ -70,6 +80,12 @@ impl Job<'_> {
                 self.create(change)
             }
         }
+    }
+
+    fn note_leftovers(&self) {
+        self.ctx
+            .output
+            .note("replacing the leftovers of a filter that nothing uses");
     }
 
     fn create(&self, change: &Change) -> anyhow::Result<Done> {
@@ -88,6 +104,9 @@ impl Job<'_> {
         }
     }
 
+    /// Interfaces come before the policies: a refusal there is what is likely, and takes itself back,
+    /// while a set that was in force for a moment cannot be undone for the buckets that met it. Until
+    /// the new set is in force, an interface that joins is judged by the one before.
     fn join(&self, mut filter: Filter, change: &Change) -> anyhow::Result<Done> {
         let has = filter.max_sources();
         if let Some(asked) = self.max_sources.filter(|asked| *asked != has) {
@@ -179,7 +198,7 @@ impl Job<'_> {
     ) -> anyhow::Error {
         for (interface, attached) in self.interfaces.iter().zip(attached) {
             if !attached.replaced {
-                let detached = filter.detach(&change.lock, interface.index).map(|_| ());
+                let detached = filter.detach(&change.lock, interface.index);
                 error = undone(error, detached);
             }
         }
@@ -206,6 +225,11 @@ impl Job<'_> {
     }
 }
 
+/// Whether the link of a device, or of those below it, may go down for a moment at a native attach.
+fn may_flap(device: &Interface) -> bool {
+    matches!(device.kind, Kind::Device | Kind::Bond) && device.programs.is_empty()
+}
+
 /// An error after which the state before was restored, or not.
 fn undone(error: anyhow::Error, outcome: Result<(), KernelError>) -> anyhow::Error {
     match outcome {
@@ -213,5 +237,20 @@ fn undone(error: anyhow::Error, outcome: Result<(), KernelError>) -> anyhow::Err
         Err(second) => error.context(format!(
             "not everything could be taken back ({second}); `limitctl detach --all` removes the rest"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expects_the_links_of_cards_and_bonds_to_flap() {
+        let of = |kind| Interface {
+            kind,
+            ..Interface::find("lo").unwrap()
+        };
+        assert!(may_flap(&of(Kind::Device)) && may_flap(&of(Kind::Bond)));
+        assert!(!may_flap(&of(Kind::Veth)) && !may_flap(&of(Kind::Bridge)));
     }
 }

@@ -186,6 +186,15 @@ mod tests {
     }
 
     #[test]
+    fn takes_a_burst_alone_over_a_policy_only() {
+        let burst = wish("--burst 9").unwrap();
+        assert_eq!(burst.for_new().unwrap_err().field(), Some("policy.burst"));
+        let changed = burst.over(&new("--rate 5/m")).unwrap();
+        assert_eq!(changed.policies[0].numbers.capacity.get(), 9);
+        assert_eq!(changed.policies[0].numbers.refill.get(), 5);
+    }
+
+    #[test]
     fn refuses_what_does_not_fit_before_touching_anything() {
         for flags in [
             "--capacity 9 --rate 5/m --ports 80",
