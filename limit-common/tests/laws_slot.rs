@@ -18,7 +18,7 @@ mod slots;
 use limit_common::{
     bucket::{
         Outcome,
-        slot::{Attempt, Owner, newborn, read, try_charge, try_retire},
+        slot::{Attempt, Owner, is_dead, newborn, read, try_charge, try_retire},
         step::{Level, Step},
     },
     config::{HISTORY, Numbers},
@@ -338,24 +338,17 @@ fn a_refill_that_a_bucket_goes_without_holds_nothing_back_once_the_numbers_chang
 }
 
 #[test]
-fn a_dead_slot_is_its_retirers_again_and_nobody_elses() {
+fn a_dead_slot_is_known_by_its_owner_and_retired_once() {
     let policy = record(&[first(4, 1, SECOND)]);
     let memory = Memory::from(newborn(owner(SOURCE), &policy, at(0), 0, 1).0);
     let full = at(SECOND);
+    assert!(!is_dead(&memory, owner(SOURCE)));
     assert!(try_retire(&memory, owner(SOURCE), &policy, full));
-    let dead = memory.slot();
-    assert!(try_retire(&memory, owner(SOURCE), &policy, full));
-    assert!(!try_retire(
-        &memory,
-        Owner::from_policy(PolicyId::FRAGMENTS),
-        &policy,
-        full
-    ));
-    assert_eq!(
-        try_charge(&memory, owner(SOURCE), &policy, full, 1),
-        Attempt::Dead
-    );
-    assert_eq!(memory.slot(), dead);
+    assert!(!try_retire(&memory, owner(SOURCE), &policy, full));
+    assert!(is_dead(&memory, owner(SOURCE)));
+    assert!(!is_dead(&memory, Owner::from_policy(PolicyId::FRAGMENTS)));
+    let attempt = try_charge(&memory, owner(SOURCE), &policy, full, 1);
+    assert_eq!(attempt, Attempt::Dead);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use aya_ebpf::bindings::BPF_NOEXIST;
 use limit_common::{
     bucket::{
         Outcome,
-        slot::{Attempt, Owner, Word, Words, newborn, try_charge, try_retire},
+        slot::{Attempt, Owner, Word, Words, is_dead, newborn, try_charge, try_retire},
     },
     config::{PolicyRecord, PolicySet},
     counters::Effect,
@@ -249,7 +249,8 @@ fn retire(occupant: &Key, set: &PolicySet, now: Instant) -> bool {
     let Some(policy) = set.policy(occupant.policy) else {
         return false;
     };
-    if !try_retire(&Slot(slot), Owner::from_key(occupant), policy, now) {
+    let (slot, owner) = (Slot(slot), Owner::from_key(occupant));
+    if !try_retire(&slot, owner, policy, now) && !is_dead(&slot, owner) {
         return false;
     }
     // The map may be busy. The bucket is dead then, and whoever looks at its place next tries again.

@@ -174,8 +174,7 @@ pub fn try_charge<W: Words>(
 /// Makes the slot dead if it is `owner`'s and its bucket is full at `now` under the current numbers.
 ///
 /// After `true` nobody charges the slot any more, and only the caller may remove it from its map. A
-/// bucket made anew for the same source is as full as this one was. A slot that is dead already,
-/// because its removal failed, is the caller's again.
+/// bucket made anew for the same source is as full as this one was.
 ///
 /// # Concurrency
 /// Another CPU may make the bucket anew at once. For the refill at `now` not to count twice, it reads
@@ -184,11 +183,12 @@ pub fn try_charge<W: Words>(
 #[inline(always)]
 pub fn try_retire<W: Words>(words: &W, owner: Owner, policy: &PolicyRecord, now: Instant) -> bool {
     let seen = Seen::load(words);
-    if !seen.is_whole() || seen.is_fresh() || seen.owner & LOW_40 != owner.0 {
+    if seen.delta() > MAX_DELTA
+        || !seen.is_whole()
+        || seen.is_fresh()
+        || seen.owner & LOW_40 != owner.0
+    {
         return false;
-    }
-    if seen.delta() > MAX_DELTA {
-        return seen.delta() == DEAD;
     }
     let Some(step) = policy.current.step() else {
         return false;
@@ -206,6 +206,17 @@ pub fn try_retire<W: Words>(words: &W, owner: Owner, policy: &PolicyRecord, now:
         return false;
     }
     words.swap(seen.state, pack_state(seen.sequence(), DEAD, 0))
+}
+
+/// Whether the slot is `owner`'s and dead: retired, and not removed from its map yet.
+///
+/// # Concurrency
+/// It tells nothing about who retired it; only who may remove the slot alone may act on it.
+#[must_use]
+#[inline(always)]
+pub fn is_dead<W: Words>(words: &W, owner: Owner) -> bool {
+    let seen = Seen::load(words);
+    seen.delta() == DEAD && seen.is_whole() && seen.owner & LOW_40 == owner.0
 }
 
 /// A full bucket for `owner`, made at `now` and charged with `cost`.
