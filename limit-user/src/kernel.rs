@@ -10,6 +10,7 @@
 
 use std::{io::ErrorKind, os::fd::OwnedFd, path::PathBuf};
 
+use aya::maps::IterableMap;
 use ipnet::IpNet;
 use limit_common::{
     config::PolicySet,
@@ -25,6 +26,7 @@ pub mod assembled;
 pub mod attach;
 pub mod counters;
 pub mod error;
+mod in_force;
 pub mod links;
 pub mod lists;
 pub mod lock;
@@ -45,6 +47,7 @@ pub use lock::Lock;
 pub use pins::PinRoot;
 pub use tables::{Tables, Usage};
 
+use in_force::InForce;
 use object::{LoadOptions, Variant};
 use pins::{Namespace, Pins};
 
@@ -221,12 +224,22 @@ impl Filter {
 
     /// The policy set in force, or `None` before the first is published.
     pub fn policy_set(&self) -> Result<Option<Box<PolicySet>>, KernelError> {
-        self.tables.policy_set()
+        let folder = self.folder();
+        let pins = InForce::new(&folder);
+        let Some(id) = pins.id()? else {
+            return Ok(None);
+        };
+        match pins.find(id)? {
+            Some(map) => tables::read_set(&map).map(Some),
+            None => self.tables.policy_set(),
+        }
     }
 
     /// Puts `set` in force: written whole to a map of its own, then published in one step.
     pub fn publish(&mut self, _lock: &Lock, set: &PolicySet) -> Result<(), KernelError> {
-        self.tables.publish(set)
+        let folder = self.folder();
+        let next = tables::written(set)?;
+        InForce::new(&folder).replace(IterableMap::map(&next), || self.tables.put_in_force(&next))
     }
 
     /// Attaches the program to `interface`, or replaces the program that is there in place.
@@ -351,6 +364,13 @@ impl Filter {
     /// of policy sets are left out.
     pub fn memory_bytes(&self) -> Result<u64, KernelError> {
         let mut total = self.tables.memory_bytes()?;
+        let folder = self.folder();
+        let pins = InForce::new(&folder);
+        if let Some(id) = pins.id()?
+            && let Some(set) = pins.find(id)?
+        {
+            total = total.saturating_add(tables::memory_of(&set)?);
+        }
         for index in self.pins.interface_indexes()? {
             let interface = self.pins.interface(index);
             for map in maps::PER_INTERFACE {

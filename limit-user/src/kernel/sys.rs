@@ -142,7 +142,7 @@ pub(super) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
 /// `InvalidInput` if the map is no array of `T`.
 pub(super) fn array_lookup<T: Pod>(map: &MapData, index: u32) -> io::Result<Box<T>> {
     let info = map.info().map_err(io::Error::other)?;
-    let is_array = matches!(info.map_type(), Ok(MapType::Array));
+    let is_array = matches!(info.map_type(), Ok(MapType::Array | MapType::ArrayOfMaps));
     if !is_array || info.value_size() as usize != size_of::<T>() {
         return Err(io::ErrorKind::InvalidInput.into());
     }

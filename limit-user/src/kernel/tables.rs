@@ -145,15 +145,18 @@ impl Tables {
 
     /// Puts `set` in force: written whole to a map of its own, then published in one step.
     pub fn publish(&mut self, set: &PolicySet) -> Result<(), KernelError> {
-        let action = "publish the policy set";
-        let mut inner = Array::<MapData, PolicySet>::create(1, 0)
-            .map_err(|error| KernelError::map("create a policy set", error))?;
-        inner
-            .set(0, set, 0)
-            .map_err(|error| KernelError::map("write the policy set", error))?;
+        let inner = written(set)?;
+        self.put_in_force(&inner)
+    }
+
+    /// Publishes a set that was written.
+    pub(super) fn put_in_force(
+        &mut self,
+        set: &Array<MapData, PolicySet>,
+    ) -> Result<(), KernelError> {
         self.policy_sets
-            .set(IN_FORCE, &inner, 0)
-            .map_err(|error| KernelError::map(action, error))
+            .set(IN_FORCE, set, 0)
+            .map_err(|error| KernelError::map("publish the policy set", error))
     }
 
     /// Every bucket in use, in no order; buckets that come or go meanwhile may be missing.
@@ -234,9 +237,8 @@ impl Tables {
             .map_err(|error| KernelError::map("write the permits in flight", error))
     }
 
-    /// Kernel memory of these maps but the outer array of policy sets, as the kernel accounts it.
+    /// Kernel memory of these maps but the policy sets, as the kernel accounts it.
     pub(super) fn memory_bytes(&self) -> Result<u64, KernelError> {
-        let set = self.policy_sets.get(&IN_FORCE, 0).ok();
         let own = [
             self.buckets.map(),
             self.overflows.map(),
@@ -248,11 +250,7 @@ impl Tables {
             self.blocked_v6.map(),
         ];
         let mut total = 0_u64;
-        for map in own
-            .into_iter()
-            .chain(set.iter().map(IterableMap::map))
-            .chain(&self.others)
-        {
+        for map in own.into_iter().chain(&self.others) {
             total = total.saturating_add(memory_of(map)?);
         }
         Ok(total)
@@ -267,11 +265,28 @@ impl fmt::Debug for Tables {
     }
 }
 
-/// Kernel memory of one pinned map.
+/// A map of its own that holds `set`.
+pub(super) fn written(set: &PolicySet) -> Result<Array<MapData, PolicySet>, KernelError> {
+    let mut inner = Array::<MapData, PolicySet>::create(1, 0)
+        .map_err(|error| KernelError::map("create a policy set", error))?;
+    inner
+        .set(0, set, 0)
+        .map_err(|error| KernelError::map("write the policy set", error))?;
+    Ok(inner)
+}
+
+/// The policy set that a map of its own holds.
+pub(super) fn read_set(map: &MapData) -> Result<Box<PolicySet>, KernelError> {
+    sys::array_lookup(map, 0).map_err(|error| KernelError::call("read the policy set", error))
+}
+
+/// Kernel memory of one pinned map, 0 if a detach took the pin away.
 pub(super) fn memory_of_pin(path: &Path) -> Result<u64, KernelError> {
-    let data = MapData::from_pin(path)
-        .map_err(|error| KernelError::map(format!("open {}", path.display()), error))?;
-    memory_of(&data)
+    match MapData::from_pin(path) {
+        Ok(data) => memory_of(&data),
+        Err(_) if !path.exists() => Ok(0),
+        Err(error) => Err(KernelError::map(format!("open {}", path.display()), error)),
+    }
 }
 
 /// The number of the kernel's own for a pinned map.
@@ -386,7 +401,7 @@ pub(super) fn memory_of(map: &MapData) -> Result<u64, KernelError> {
 }
 
 /// The entry of the policy sets that holds the one in force.
-const IN_FORCE: u32 = 0;
+pub(super) const IN_FORCE: u32 = 0;
 
 /// Elements that one call reads; a longer hash chain doubles it.
 const BATCH: usize = 4096;

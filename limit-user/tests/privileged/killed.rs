@@ -104,6 +104,27 @@ fn starts_with_the_capabilities_that_it_names_and_no_other() {
 
 #[test]
 #[ignore = "needs CAP_BPF"]
+fn lives_from_attach_to_detach_with_the_capabilities_that_it_names() {
+    let world = World::new();
+    let json = |arguments: &[&str]| {
+        let output = world.run_with("+bpf,+net_admin,+perfmon", arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {text}");
+        text
+    };
+    json(&["attach", "server0", "--capacity", "7", "--json"]);
+    json(&["set", "--capacity", "9", "--json"]);
+    json(&["set", "--capacity", "8", "--json"]);
+    assert!(json(&["show", "--json"]).contains("\"capacity\":8"));
+    json(&["counters", "--json"]);
+    json(&["buckets", "--json"]);
+    json(&["deny", "add", "203.0.113.7", "--json"]);
+    json(&["attach", "server0", "--json"]);
+    json(&["detach", "server0", "--json"]);
+}
+
+#[test]
+#[ignore = "needs CAP_BPF"]
 fn names_the_capability_that_is_missing() {
     let world = World::new();
     for (have, missing) in [
