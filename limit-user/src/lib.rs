@@ -4,6 +4,7 @@
 //! touches the kernel through [`kernel`] alone, and stops where [`interrupt`] says so. [`metrics`] turns
 //! counter rows into sums and exposition text. [`demo`] shows the filter at work.
 
+mod bounded;
 pub mod cli;
 pub mod config;
 pub mod demo;

@@ -48,7 +48,7 @@ impl Context {
     ///
     /// A missing capability by name, another holder of the lock, or a stop.
     pub fn begin_change(&self) -> anyhow::Result<Change> {
-        probe::require_capabilities()?;
+        probe::require_capabilities_to("change the filter")?;
         let guard = self.interrupt.guard()?;
         let lock = Lock::acquire(&self.root, LOCK_WAIT, &self.interrupt)?;
         Ok(Change {
@@ -72,7 +72,7 @@ impl Context {
     ///
     /// A missing capability by name, that there is no filter, or that one is left with no interface.
     pub fn filter(&self) -> anyhow::Result<Filter> {
-        probe::require_capabilities()?;
+        probe::require_capabilities_to("read the filter")?;
         let filter = Filter::open(&self.root)?.ok_or_else(|| {
             Refusal::failed(
                 "no-filter",

@@ -63,6 +63,10 @@ pub fn run(args: &CountersArgs, ctx: &Context) -> anyhow::Result<()> {
         Some(name) => vec![attached(&filter, name)?],
         None => filter.interfaces()?,
     };
+    for interface in interfaces.iter().filter(|one| !one.is_gone()) {
+        let trouble = interface.trouble();
+        trouble.iter().for_each(|trouble| ctx.output.warn(trouble));
+    }
     if args.prometheus {
         return prometheus(&filter, &interfaces, ctx);
     }
@@ -257,7 +261,10 @@ impl CountersView {
             .interfaces
             .iter()
             .map(|one| {
-                let name = one.interface.as_deref().unwrap_or("a device that is gone");
+                let name = one
+                    .interface
+                    .as_deref()
+                    .unwrap_or("a device that is not here");
                 format!("{name} ({})", one.xdp_mode.as_deref().unwrap_or("no mode"))
             })
             .collect();

@@ -89,7 +89,7 @@ fn detach_named(names: &[String], ctx: &Context) -> anyhow::Result<DetachView> {
     ctx.check()?;
     let detached = leaving.iter().map(name).collect();
     let stays = |other: &AttachedInterface| {
-        other.name.is_some()
+        other.device != 0
             && leaving
                 .iter()
                 .all(|interface| interface.index != other.index)
@@ -111,10 +111,14 @@ fn detach_named(names: &[String], ctx: &Context) -> anyhow::Result<DetachView> {
 }
 
 fn name(interface: &AttachedInterface) -> String {
-    interface
-        .name
-        .clone()
-        .unwrap_or_else(|| format!("index {} (gone)", interface.index))
+    interface.name.clone().unwrap_or_else(|| {
+        let what = if interface.is_gone() {
+            "gone"
+        } else {
+            "moved away"
+        };
+        format!("index {} ({what})", interface.index)
+    })
 }
 
 #[derive(Serialize)]

@@ -9,7 +9,7 @@ use super::Context;
 use crate::{
     error::Exit,
     kernel::{
-        Filter, Interface, KernelError, Presence,
+        AttachedInterface, Filter, Interface, KernelError, Presence,
         links::{Kind, program_name},
         probe::{self, Capabilities, NativeSupport},
     },
@@ -163,6 +163,12 @@ impl Checks {
 
     fn bpffs(&mut self, ctx: &Context) {
         match ctx.root.require_bpffs() {
+            Ok(()) if ctx.root.is_read_only() => self.bad(
+                State::Fail,
+                "bpffs",
+                format!("{} is on one mounted read-only", ctx.root.path().display()),
+                "`mount -o remount,rw` where it is mounted",
+            ),
             Ok(()) => self.ok("bpffs", format!("holds {}", ctx.root.path().display())),
             Err(error) => {
                 let found = format!("{} is not on a bpffs", ctx.root.path().display());
@@ -211,7 +217,10 @@ impl Checks {
                     "has no interface: an attach or a detach was cut off, or is at work",
                     "`limitctl attach` replaces it, `limitctl detach --all` removes it",
                 ),
-                Ok(_) => self.ok(name, format!("in {}", filter.folder().display())),
+                Ok(interfaces) => {
+                    self.ok(name, format!("in {}", filter.folder().display()));
+                    self.troubles(&interfaces);
+                }
                 Err(error) => self.bad(State::Fail, name, error.to_string(), REMOVE_ADVICE),
             },
             Ok(Presence::OtherLayout(version)) => self.bad(
@@ -233,6 +242,25 @@ impl Checks {
             },
             Err(KernelError::NoBpffs { .. }) => {}
             Err(error) => self.bad(State::Fail, name, error.to_string(), REMOVE_ADVICE),
+        }
+    }
+
+    /// Interfaces of the filter that it does not judge here.
+    fn troubles(&mut self, interfaces: &[AttachedInterface]) {
+        for interface in interfaces {
+            if let Some(name) = interface.cut_off() {
+                self.bad(
+                    State::Fail,
+                    format!("{name}: filter"),
+                    format!("{name} is not filtered any more: its link was detached"),
+                    format!("`limitctl attach {name}`"),
+                );
+            } else if let Some(trouble) = interface.trouble() {
+                let (found, advice) = trouble
+                    .split_once([':', ';'])
+                    .unwrap_or((&trouble, LEFTOVERS_ADVICE));
+                self.bad(State::Warn, "filter", found, advice.trim());
+            }
         }
     }
 

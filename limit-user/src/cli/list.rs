@@ -3,19 +3,15 @@
 //! Every prefix is read before the first one is written; what the kernel refuses half-way is taken
 //! back.
 
-use std::{
-    collections::BTreeSet,
-    io::{self, Read as _},
-    net::IpAddr,
-};
+use std::{collections::BTreeSet, io, net::IpAddr};
 
-use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
 use serde::Serialize;
 
 use super::{Context, context::attached, ssh::Session};
 use crate::{
+    bounded,
     config::text::format_number,
     error::Refusal,
     kernel::{Filter, List},
@@ -41,7 +37,7 @@ enum ListCommand {
     /// Print the prefixes
     List,
     /// Make the list equal to the prefixes
-    Replace(PrefixArgs),
+    Replace(ReplaceArgs),
 }
 
 #[derive(Args, Debug)]
@@ -51,17 +47,29 @@ struct PrefixArgs {
     prefixes: Vec<String>,
 }
 
+#[derive(Args, Debug)]
+struct ReplaceArgs {
+    /// Addresses and prefixes as 203.0.113.0/24 or 2001:db8::/32, or - for stdin, one a line
+    #[arg(value_name = "CIDR")]
+    prefixes: Vec<String>,
+
+    /// Allow a replacement that leaves no prefix, which is otherwise taken for a feed that failed
+    #[arg(long)]
+    empty: bool,
+}
+
 /// Reads or changes a list.
 ///
 /// # Errors
 ///
-/// When a prefix is not valid (nothing is changed), there is no filter, or the list is full.
+/// When a prefix is not valid or a replacement is empty unasked (nothing is changed), there is no
+/// filter, or the list is full.
 pub fn run(args: &ListArgs, list: List, ctx: &Context) -> anyhow::Result<()> {
     let (edit, prefixes) = match &args.command {
         ListCommand::List => return print(args, list, ctx),
-        ListCommand::Add(args) => (Edit::Add, args.read()?),
-        ListCommand::Remove(args) => (Edit::Remove, args.read()?),
-        ListCommand::Replace(args) => (Edit::Replace, args.read()?),
+        ListCommand::Add(args) => (Edit::Add, read(&args.prefixes)?),
+        ListCommand::Remove(args) => (Edit::Remove, read(&args.prefixes)?),
+        ListCommand::Replace(args) => (Edit::Replace, args.read(list)?),
     };
     let change = ctx.begin_change()?;
     let mut filter = open(args, ctx)?;
@@ -137,22 +145,44 @@ impl Edit {
     }
 }
 
-impl PrefixArgs {
-    fn read(&self) -> anyhow::Result<BTreeSet<IpNet>> {
-        let mut prefixes = BTreeSet::new();
-        for word in &self.prefixes {
-            if word == "-" {
-                let mut text = String::new();
-                io::stdin()
-                    .read_to_string(&mut text)
-                    .context("read prefixes from stdin")?;
-                prefixes.extend(parse_lines(&text)?);
-            } else {
-                prefixes.insert(parse(word)?);
-            }
+impl ReplaceArgs {
+    /// The prefixes; none of them only if that is asked for.
+    fn read(&self, list: List) -> anyhow::Result<BTreeSet<IpNet>> {
+        let prefixes = read(&self.prefixes)?;
+        if prefixes.is_empty() && !self.empty {
+            let message = format!(
+                "no prefixes are given, which would empty the {} list: add `--empty` if that is \
+                 what is meant",
+                list.name()
+            );
+            return Err(Refusal::invalid("empty-list", message).on("cidr").into());
         }
         Ok(prefixes)
     }
+}
+
+fn read(words: &[String]) -> anyhow::Result<BTreeSet<IpNet>> {
+    let mut prefixes = BTreeSet::new();
+    for word in words {
+        if word == "-" {
+            prefixes.extend(parse_lines(&read_stdin()?)?);
+        } else {
+            prefixes.insert(parse(word)?);
+        }
+    }
+    Ok(prefixes)
+}
+
+fn read_stdin() -> Result<String, Refusal> {
+    let bytes = bounded::read(io::stdin().lock(), STDIN_MOST).map_err(|error| {
+        Refusal::failed(
+            "unreadable-stdin",
+            format!("read prefixes from stdin: {error}"),
+        )
+        .on("cidr")
+    })?;
+    String::from_utf8(bytes)
+        .map_err(|_| Refusal::failed("not-utf8", "stdin is not UTF-8 text").on("cidr"))
 }
 
 /// One prefix a line; `#` begins a comment.
@@ -235,6 +265,9 @@ struct EntriesView {
     list: &'static str,
     entries: Vec<IpNet>,
 }
+
+/// Bytes of prefixes that stdin may bring: the lists hold far fewer.
+const STDIN_MOST: u64 = 64 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -140,7 +140,20 @@ fn print_json(value: &impl Serialize) -> io::Result<()> {
 
 fn diagnose(message: &str) {
     // Without stderr there is nobody to tell.
-    writeln!(io::stderr().lock(), "{message}").ok();
+    writeln!(io::stderr().lock(), "{}", printable(message)).ok();
+}
+
+/// Messages quote files and names of others: what could steer the terminal is written out.
+fn printable(message: &str) -> String {
+    let mut text = String::with_capacity(message.len());
+    for letter in message.chars() {
+        if letter.is_control() && !matches!(letter, '\n' | '\t') {
+            text.extend(letter.escape_default());
+        } else {
+            text.push(letter);
+        }
+    }
+    text
 }
 
 /// Rows of cells as text, columns aligned; numbers to the right, the rest to the left.
@@ -211,6 +224,14 @@ mod tests {
             !serde_json::to_string(&Failure::from(&report))
                 .unwrap()
                 .contains("field")
+        );
+    }
+
+    #[test]
+    fn writes_control_characters_out() {
+        assert_eq!(
+            printable("a\x1b[2J\r\u{9b}\x7f\x07 é\n\tb"),
+            "a\\u{1b}[2J\\r\\u{9b}\\u{7f}\\u{7} é\n\tb"
         );
     }
 

@@ -66,6 +66,9 @@ struct InterfaceView {
     index: u32,
     xdp_mode: Option<String>,
     program_id: u32,
+    /// Why it is not judged here, for people.
+    #[serde(skip)]
+    trouble: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -83,6 +86,7 @@ struct ListsView {
 impl From<AttachedInterface> for InterfaceView {
     fn from(interface: AttachedInterface) -> Self {
         Self {
+            trouble: interface.trouble(),
             interface: interface.name,
             index: interface.index,
             xdp_mode: interface.mode.map(|mode| mode.to_string()),
@@ -119,13 +123,12 @@ impl ShowView {
     fn text(&self, config: &Config) -> String {
         let mut text = String::new();
         for interface in &self.interfaces {
-            let mode = interface.xdp_mode.as_deref().unwrap_or("unknown");
-            let line = match &interface.interface {
-                Some(name) => format!("{name}: {mode} mode, program {}\n", interface.program_id),
-                None => format!(
-                    "interface {} is gone; the next attach forgets it\n",
-                    interface.index
-                ),
+            let line = match (&interface.trouble, &interface.interface) {
+                (None, Some(name)) => {
+                    let mode = interface.xdp_mode.as_deref().unwrap_or("unknown");
+                    format!("{name}: {mode} mode, program {}\n", interface.program_id)
+                }
+                (trouble, _) => format!("{}\n", trouble.as_deref().unwrap_or_default()),
             };
             text.push_str(&line);
         }

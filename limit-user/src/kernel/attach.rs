@@ -74,14 +74,56 @@ pub struct Attached {
 pub struct AttachedInterface {
     /// Its index when it was attached.
     pub index: u32,
+    /// Index of the device that the link is on, in the namespace of that device; 0 once the device is
+    /// gone or the link was detached.
+    pub device: u32,
     /// Its name, or `None` if the device is gone from this network namespace.
     pub name: Option<String>,
-    /// The mode in force, or `None` if the device is gone.
+    /// The mode in force, or `None` if the program is on no device of this namespace.
     pub mode: Option<Mode>,
     /// The program's id.
     pub program_id: u32,
     /// The link's id.
     pub link_id: u32,
+}
+
+impl AttachedInterface {
+    /// Whether the device exists no longer.
+    #[must_use]
+    pub const fn is_gone(&self) -> bool {
+        self.device == 0 && self.name.is_none()
+    }
+
+    /// Whether the device was moved to another network namespace, where its frames are judged still.
+    #[must_use]
+    pub const fn is_elsewhere(&self) -> bool {
+        self.device != 0 && self.name.is_none()
+    }
+
+    /// The name of a device that is here and whose link somebody else detached.
+    #[must_use]
+    pub fn cut_off(&self) -> Option<&str> {
+        self.name.as_deref().filter(|_| self.device == 0)
+    }
+
+    /// What people are to know, if the interface is not judged here as it should be.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        let index = self.index;
+        if let Some(name) = self.cut_off() {
+            return Some(format!(
+                "{name} is not filtered any more: `limitctl attach {name}`"
+            ));
+        }
+        if self.is_elsewhere() {
+            return Some(format!(
+                "interface {index} is in another network namespace, and judged there: \
+                 `limitctl detach --all` lets go of it"
+            ));
+        }
+        self.is_gone()
+            .then(|| format!("interface {index} is gone; the next attach forgets it"))
+    }
 }
 
 /// Attaches to `interface`, or replaces the program that is there in place.
@@ -142,15 +184,18 @@ pub(super) fn interfaces(pins: &Pins) -> Result<Vec<AttachedInterface>, KernelEr
         let info = sys::link_info(link.as_fd())
             .map_err(|error| KernelError::call(format!("ask about link {index}"), error))?;
         let device = if info.interface == 0 {
-            None
+            Interface::by_index(index)?
         } else {
+            // A device that was moved away may share its index with one that is here.
             Interface::by_index(info.interface)?
+                .filter(|device| device.mode_of(info.program_id).is_some())
         };
         let mode = device
             .as_ref()
             .and_then(|device| device.mode_of(info.program_id));
         found.push(AttachedInterface {
             index,
+            device: info.interface,
             name: device.map(|device| device.name),
             mode,
             program_id: info.program_id,
@@ -268,7 +313,7 @@ impl Job<'_> {
         if self.choice != ModeChoice::Generic {
             match create(XdpFlags::Native) {
                 Ok(link) => return Ok((link, Mode::Native, None)),
-                Err(error) => native = Some(self.in_words(&error, Mode::Native)?),
+                Err(error) => native = Some(in_words(self.interface, &error, Mode::Native)?),
             }
         }
         if self.choice == ModeChoice::Native {
@@ -277,7 +322,7 @@ impl Job<'_> {
         match create(XdpFlags::Generic) {
             Ok(link) => Ok((link, Mode::Generic, native)),
             Err(error) => {
-                let generic = self.in_words(&error, Mode::Generic)?;
+                let generic = in_words(self.interface, &error, Mode::Generic)?;
                 let reasons: Vec<String> = native.into_iter().chain([generic]).collect();
                 Err(self.refused(reasons.join("; ")))
             }
@@ -289,46 +334,6 @@ impl Job<'_> {
             interface: self.interface.name.clone(),
             reason,
         }
-    }
-
-    /// Why a mode failed, for people; errors that no other mode would mend are returned as such.
-    fn in_words(&self, error: &std::io::Error, mode: Mode) -> Result<String, KernelError> {
-        let name = &self.interface.name;
-        let words = match error.raw_os_error() {
-            Some(libc::ENODEV) => return Err(KernelError::InterfaceGone { name: name.clone() }),
-            Some(libc::EPERM) => {
-                let error = std::io::Error::from_raw_os_error(libc::EPERM);
-                return Err(KernelError::call(format!("attach XDP to {name}"), error));
-            }
-            Some(libc::EBUSY | libc::EEXIST) => {
-                // Whoever came in between is asked for by name.
-                if let Some(device) = Interface::by_index(self.interface.index)? {
-                    device.refuse_foreign()?;
-                }
-                "another XDP program is there, or on the device above it".to_owned()
-            }
-            Some(libc::EOPNOTSUPP) => "the driver has no native XDP".to_owned(),
-            Some(libc::ERANGE) => {
-                format!(
-                    "an MTU of {} is above what the driver takes with XDP",
-                    self.interface.mtu
-                )
-            }
-            Some(libc::ENOMEM | libc::ENOSPC) => {
-                "the driver has too few queues or too little memory for XDP".to_owned()
-            }
-            Some(libc::EINVAL) => format!(
-                "the driver refuses XDP with its settings: an MTU of {}, large receive offload, or \
-                 the number of queues",
-                self.interface.mtu
-            ),
-            _ => "the driver refuses it".to_owned(),
-        };
-        let number = error.raw_os_error().unwrap_or_default();
-        Ok(format!(
-            "{mode}: {words} ({}, errno {number})",
-            os_text(error)
-        ))
     }
 
     /// Leaves a program that is not ours alone, by name.
@@ -369,6 +374,53 @@ impl Drop for Undo<'_> {
     }
 }
 
+/// Why a mode failed, for people; errors that no other mode would mend are returned as such.
+fn in_words(
+    interface: &Interface,
+    error: &std::io::Error,
+    mode: Mode,
+) -> Result<String, KernelError> {
+    let name = &interface.name;
+    let words = match error.raw_os_error() {
+        // The kernel says either of a device that went away.
+        Some(libc::ENODEV | libc::EINVAL) if Interface::by_index(interface.index)?.is_none() => {
+            return Err(KernelError::InterfaceGone { name: name.clone() });
+        }
+        Some(libc::EPERM) => {
+            let error = std::io::Error::from_raw_os_error(libc::EPERM);
+            return Err(KernelError::call(format!("attach XDP to {name}"), error));
+        }
+        Some(libc::EBUSY | libc::EEXIST) => {
+            // Whoever came in between is asked for by name.
+            if let Some(device) = Interface::by_index(interface.index)? {
+                device.refuse_foreign()?;
+            }
+            "another XDP program is there, or on the device above it".to_owned()
+        }
+        Some(libc::EOPNOTSUPP) => "the driver has no native XDP".to_owned(),
+        Some(libc::ERANGE) => {
+            format!(
+                "an MTU of {} is above what the driver takes with XDP",
+                interface.mtu
+            )
+        }
+        Some(libc::ENOMEM | libc::ENOSPC) => {
+            "the driver has too few queues or too little memory for XDP".to_owned()
+        }
+        Some(libc::EINVAL) => format!(
+            "the driver refuses XDP with its settings: an MTU of {}, large receive offload, or \
+             the number of queues",
+            interface.mtu
+        ),
+        _ => "the driver refuses it".to_owned(),
+    };
+    let number = error.raw_os_error().unwrap_or_default();
+    Ok(format!(
+        "{mode}: {words} ({}, errno {number})",
+        os_text(error)
+    ))
+}
+
 /// The interface as it is at this moment.
 fn current(interface: &Interface) -> Result<Interface, KernelError> {
     Interface::by_index(interface.index)?
@@ -399,3 +451,27 @@ fn os_text(error: &std::io::Error) -> String {
 
 /// Where a newer program's tail calls wait for the link to change over.
 const TAILS_NEXT: &str = "TAILS_NEXT";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_of_a_device_that_went_away_that_it_did() {
+        let here = Interface::find("lo").unwrap();
+        let gone = Interface {
+            index: u32::MAX >> 1,
+            ..here.clone()
+        };
+        for number in [libc::EINVAL, libc::ENODEV] {
+            let error = std::io::Error::from_raw_os_error(number);
+            let found = in_words(&gone, &error, Mode::Native).unwrap_err();
+            assert!(
+                matches!(found, KernelError::InterfaceGone { .. }),
+                "{found}"
+            );
+            let found = in_words(&here, &error, Mode::Native).unwrap();
+            assert!(found.contains("the driver refuses"), "{found}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use std::{io, path::PathBuf};
 
 use aya::{EbpfError, maps::MapError, pin::PinError, programs::ProgramError};
+use limit_common::layout::programs;
 use thiserror::Error;
 
 use super::{
@@ -85,9 +86,11 @@ pub enum KernelError {
 
     /// Somebody else's XDP program is there.
     #[error(
-        "interface {interface} has a foreign XDP program in {mode} mode, id {id}{}: it stays; \
-         detach it first (`ip link show dev {interface}`, `bpftool net detach xdp dev {interface}`)",
-        name.as_ref().map(|name| format!(", name {name}")).unwrap_or_default()
+        "interface {interface} has a foreign XDP program in {mode} mode, id {id}{}: it stays{}; \
+         {} first (`ip link show dev {interface}` shows it)",
+        name.as_ref().map(|name| format!(", name {name}")).unwrap_or_default(),
+        perhaps_ours(name.as_deref()),
+        way_out(interface, *link)
     )]
     Foreign {
         /// The interface.
@@ -96,6 +99,8 @@ pub enum KernelError {
         id: u32,
         /// The program's name, if it can be read.
         name: Option<String>,
+        /// The link that holds it there, if one does.
+        link: Option<u32>,
         /// How it is attached.
         mode: Mode,
     },
@@ -300,6 +305,25 @@ impl KernelError {
     }
 }
 
+/// A word about a program that is named as ours are.
+fn perhaps_ours(name: Option<&str>) -> &'static str {
+    if matches!(name, Some(programs::LIMIT | programs::LIMIT_FRAGS)) {
+        " (it may belong to a limitctl with another --pin-root)"
+    } else {
+        ""
+    }
+}
+
+/// How a foreign program is made to leave.
+fn way_out(interface: &str, link: Option<u32>) -> String {
+    match link {
+        Some(link) => format!("end what owns link {link}, or `bpftool link detach id {link}`,"),
+        None => format!(
+            "end the program or link that owns it, or `bpftool net detach xdp dev {interface}`,"
+        ),
+    }
+}
+
 /// The system's error inside an aya error; aya's own text hides it.
 pub(super) fn map_io(error: MapError) -> io::Error {
     match error {
@@ -380,3 +404,29 @@ pub(super) fn from_load(program: &str, error: ProgramError) -> KernelError {
 
 /// Lines of the verifier's log that an error shows: enough for the refusal and its instruction.
 const LOG_LINES: usize = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_how_a_foreign_program_leaves() {
+        let of = |name: &str, link| {
+            let foreign = KernelError::Foreign {
+                interface: "eth0".to_owned(),
+                id: 7,
+                name: Some(name.to_owned()),
+                link,
+                mode: Mode::Native,
+            };
+            foreign.to_string()
+        };
+        let by_link = of("other", Some(9));
+        assert!(by_link.contains("`bpftool link detach id 9`"), "{by_link}");
+        assert!(!by_link.contains("net detach"), "{by_link}");
+        assert!(!by_link.contains("--pin-root"), "{by_link}");
+        let by_program = of("limit_frags", None);
+        assert!(by_program.contains("bpftool net detach"), "{by_program}");
+        assert!(by_program.contains("another --pin-root"), "{by_program}");
+    }
+}

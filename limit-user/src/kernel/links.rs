@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use aya::programs::loaded_programs;
+use aya::programs::{loaded_links, loaded_programs};
 
 use super::{attach::Mode, error::KernelError, netlink, sys};
 
@@ -172,6 +172,7 @@ impl Interface {
             interface: self.name.clone(),
             id: program.id,
             name: program_name(program.id),
+            link: link_of_program(program.id),
             mode: program.mode,
         })
     }
@@ -200,6 +201,15 @@ pub fn program_name(id: u32) -> Option<String> {
         .find(|program| program.id() == id)?;
     let name = program.name_as_str()?;
     (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// The link of a loaded program, if there is exactly one.
+fn link_of_program(id: u32) -> Option<u32> {
+    let mut links = loaded_links()
+        .filter_map(Result::ok)
+        .filter(|link| link.program_id() == id);
+    let link = links.next()?;
+    links.next().is_none().then(|| link.id())
 }
 
 /// Ids of the maps that a loaded program uses.

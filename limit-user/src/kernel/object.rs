@@ -6,8 +6,13 @@
 
 use std::{
     borrow::Cow,
-    env, fmt, fs,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    env, fmt,
+    fs::OpenOptions,
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::OpenOptionsExt as _,
+    },
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -29,6 +34,7 @@ use super::{
     sys,
     tables::{Tables, expect_entries, take},
 };
+use crate::bounded;
 
 /// Which programs are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -342,13 +348,26 @@ fn bytes() -> Result<(String, Cow<'static, [u8]>), KernelError> {
         return Ok((BUILT_IN.to_owned(), Cow::Borrowed(EMBEDDED)));
     };
     let path = PathBuf::from(path);
-    let bytes = fs::read(&path).map_err(|error| {
+    let bytes = read_object(&path).map_err(|error| {
         KernelError::call(
             format!("read {} ({OBJECT_VARIABLE})", path.display()),
             error,
         )
     })?;
     Ok((path.display().to_string(), Cow::Owned(bytes)))
+}
+
+/// Reads a regular file; anything else could make a change wait or eat memory.
+fn read_object(path: &Path) -> io::Result<Vec<u8>> {
+    // Without waiting for a writer, should it be a pipe.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    bounded::read(file, OBJECT_MOST)
 }
 
 fn xdp<'a>(ebpf: &'a Ebpf, name: &str) -> Result<&'a Xdp, KernelError> {
@@ -396,3 +415,31 @@ const CLOCK_FRAME: [u8; 64] = [0; 64];
 
 /// Room for a program that makes the frame longer.
 const HEADROOM: usize = 256;
+
+/// Bytes of an object that replaces the embedded one.
+const OBJECT_MOST: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn reads_an_object_from_a_regular_file_of_a_sane_size_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for path in [Path::new("/dev/zero"), &fifo, folder.path()] {
+            let error = read_object(path).unwrap_err().to_string();
+            assert_eq!(error, "it is not a regular file", "{}", path.display());
+        }
+        let huge = folder.path().join("huge");
+        File::create(&huge)
+            .unwrap()
+            .set_len(OBJECT_MOST + 1)
+            .unwrap();
+        let error = read_object(&huge).unwrap_err().to_string();
+        assert_eq!(error, "it has more than 16 MiB");
+    }
+}

@@ -14,7 +14,10 @@ use std::{
 use limit_common::layout;
 use nix::{
     errno::Errno,
-    sys::statfs::{BPF_FS_MAGIC, statfs},
+    sys::{
+        statfs::{BPF_FS_MAGIC, statfs},
+        statvfs::{FsFlags, statvfs},
+    },
 };
 
 use super::{error::KernelError, sys};
@@ -45,6 +48,12 @@ impl PinRoot {
     ///
     /// [`KernelError::NoBpffs`] names the folder where it is to be mounted.
     pub fn require_bpffs(&self) -> Result<(), KernelError> {
+        if fs::metadata(&self.0).is_ok_and(|root| !root.is_dir()) {
+            return Err(KernelError::Call {
+                action: format!("use {} as the pin root", self.0.display()),
+                source: io::Error::new(io::ErrorKind::NotADirectory, "it is not a folder"),
+            });
+        }
         for path in self.0.ancestors() {
             match statfs(path) {
                 Ok(system) if system.filesystem_type() == BPF_FS_MAGIC => return Ok(()),
@@ -61,6 +70,15 @@ impl PinRoot {
         Err(KernelError::NoBpffs {
             path: parent.unwrap_or(&self.0).to_path_buf(),
         })
+    }
+}
+
+impl PinRoot {
+    /// Whether the root lies where nothing can be pinned: on a file system mounted read-only.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        let nearest = self.0.ancestors().find_map(|path| statvfs(path).ok());
+        nearest.is_some_and(|system| system.flags().contains(FsFlags::ST_RDONLY))
     }
 }
 

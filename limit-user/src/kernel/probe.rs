@@ -126,11 +126,16 @@ pub enum NativeSupport {
 
 /// Errs on the first capability that attaching needs and this thread lacks.
 pub fn require_capabilities() -> Result<(), KernelError> {
+    require_capabilities_to("load and attach the filter")
+}
+
+/// The same, where the filter is there already; `action` says what it is needed for.
+pub fn require_capabilities_to(action: &str) -> Result<(), KernelError> {
     match Capabilities::of_this_thread()?.first_missing() {
         None => Ok(()),
         Some(capability) => Err(KernelError::Capability {
             capability,
-            action: "load and attach the filter".to_owned(),
+            action: action.to_owned(),
         }),
     }
 }

@@ -34,7 +34,7 @@ fn ten_thousand_decisions_are_those_of_the_step_arithmetic() {
         let mut levels = HashMap::new();
         let mut met = HashMap::new();
         let mut now = EPOCH;
-        for number in 0..DECISIONS {
+        for number in 0..decisions() {
             let event = Event::draw(&mut random, number, &set, now);
             now = event.now;
             kernel.at(now);
@@ -60,7 +60,7 @@ fn ten_thousand_decisions_are_alike_while_the_numbers_change() {
     let mut filter = Agreement::on(&described(&policies));
     let mut latest = EPOCH;
     let mut met = HashMap::new();
-    for number in 0..DECISIONS {
+    for number in 0..decisions() {
         let event = Event::draw(&mut random, number, filter.set(), filter.now());
         filter.at(event.now);
         let reason = filter.judge(&event.frame.bytes()).reason();
@@ -222,6 +222,12 @@ impl Random {
 }
 
 const DECISIONS: u32 = 10_000;
+
+/// Decisions of one test: ten times as many with `LIMIT_TEST_FULL`.
+fn decisions() -> u32 {
+    let full = std::env::var_os("LIMIT_TEST_FULL").is_some();
+    if full { 10 * DECISIONS } else { DECISIONS }
+}
 const TURN: u32 = 64;
 const FIRST_PORT: u16 = 1;
 const DAY_NS: u64 = 86_400_000_000_000;

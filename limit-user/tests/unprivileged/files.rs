@@ -86,6 +86,23 @@ fn names_a_file_that_is_not_there() {
 }
 
 #[test]
+fn reads_no_more_than_a_configuration_may_have() {
+    let place = Place::new();
+    let outcome = place.run("attach lo --json --config /dev/zero");
+    assert_eq!(
+        (outcome.code, outcome.failure().as_str()),
+        (Some(2), "unreadable-file")
+    );
+    assert!(
+        outcome
+            .stderr
+            .contains("/dev/zero: it has more than 16 MiB"),
+        "{}",
+        outcome.stderr
+    );
+}
+
+#[test]
 fn names_the_file_and_the_line() {
     let place = Place::new();
     let file = place.file("limit.toml", b"[[policy]]\nname = 'a'\n\ncapacty = 9\n");
@@ -111,4 +128,14 @@ fn names_both_policies_that_claim_one_port() {
     for word in ["\"web\"", "\"rest\"", "tcp port 80"] {
         assert!(outcome.stderr.contains(word), "{}", outcome.stderr);
     }
+}
+
+#[test]
+fn names_a_pin_root_that_is_a_file() {
+    let place = Place::new();
+    let file = place.file("pins", b"");
+    let outcome = place.run("doctor lo");
+    let told = format!("use {file} as the pin root failed: it is not a folder");
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stdout.contains(&told), "{outcome:?}");
 }

@@ -1,6 +1,6 @@
 //! Prefixes on the command line and on stdin: read whole before anything is written.
 
-use crate::program::Place;
+use crate::program::{Outcome, Place};
 
 #[test]
 fn refuses_what_is_no_prefix() {
@@ -43,6 +43,39 @@ fn names_the_line_of_a_bad_prefix_on_stdin() {
         "{}",
         outcome.stderr
     );
+}
+
+#[test]
+fn empties_a_list_only_when_asked_to() {
+    let place = Place::new();
+    for (line, feed) in [
+        ("deny replace --json -", ""),
+        ("allow lo replace --json -", "# nothing today\n\n"),
+        ("deny replace --json", "203.0.113.0/24\n"),
+    ] {
+        let outcome = place.run_with_stdin(line, feed);
+        assert_eq!(outcome.code, Some(1), "{line}: {outcome:?}");
+        assert_eq!(outcome.failure(), "empty-list", "{line}");
+        assert!(outcome.stderr.contains("`--empty`"), "{outcome:?}");
+    }
+    for line in [
+        "deny replace --empty --json -",
+        "deny replace --json --empty",
+    ] {
+        let outcome = place.run_with_stdin(line, "");
+        assert_ne!(outcome.failure(), "empty-list", "{line}");
+    }
+}
+
+#[test]
+fn reads_no_more_of_stdin_than_a_list_may_have() {
+    let place = Place::new();
+    let mut command = place.command("deny replace --json -");
+    let zeros = std::fs::File::open("/dev/zero").unwrap();
+    let outcome = Outcome::of(command.stdin(zeros).output().unwrap());
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert_eq!(outcome.failure(), "unreadable-stdin");
+    assert!(outcome.stderr.contains("more than 64 MiB"), "{outcome:?}");
 }
 
 #[test]

@@ -38,6 +38,15 @@ fn names_the_missing_capability() {
             "{line}"
         );
     }
+    for (line, action) in [
+        ("show", "read"),
+        ("detach lo", "change"),
+        ("set --capacity 9", "change"),
+    ] {
+        let outcome = place.run_as_nobody(line);
+        let told = format!("needed to {action} the filter");
+        assert!(outcome.stderr.contains(&told), "{line}: {outcome:?}");
+    }
     let outcome = place.run_as_nobody("attach lo --json");
     assert_eq!(outcome.failure(), "missing-capability");
     assert!(!place.path().join("pins").exists());

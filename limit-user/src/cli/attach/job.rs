@@ -141,11 +141,14 @@ impl Job<'_> {
         }
     }
 
-    /// Drops the pins of devices that are gone, so that they do not pile up.
+    /// Drops the pins of devices that are gone, so that they do not pile up; names those that are not
+    /// judged here for another reason, and keeps theirs.
     fn forget_gone(&self, filter: &mut Filter, change: &Change) -> anyhow::Result<()> {
         for interface in filter.interfaces()? {
-            if interface.name.is_none() {
+            if interface.is_gone() {
                 filter.detach(&change.lock, interface.index)?;
+            } else if let Some(trouble) = interface.trouble() {
+                self.ctx.output.warn(&trouble);
             }
         }
         Ok(())

@@ -1,12 +1,13 @@
 //! What is asked of the policies: nothing, one of them, or all.
 
-use std::{fs, path::Path};
+use std::{fs::File, path::Path};
 
 use anyhow::Context as _;
 use limit_common::layout::{MAX_MAX_SOURCES, MIN_MAX_SOURCES};
 
 use super::AttachArgs;
 use crate::{
+    bounded,
     config::{Config, ConfigError, FRAGMENTS_POLICY, RawConfig, RawPolicy, text},
     error::Refusal,
 };
@@ -79,7 +80,8 @@ impl Wish {
 }
 
 fn read_config(path: &Path) -> anyhow::Result<Config> {
-    let bytes = fs::read(path).map_err(|error| {
+    let read = File::open(path).and_then(|file| bounded::read(file, CONFIG_MOST));
+    let bytes = read.map_err(|error| {
         Refusal::failed(
             "unreadable-file",
             format!("read {}: {error}", path.display()),
@@ -123,6 +125,9 @@ pub(super) fn max_sources(text: &str) -> Result<u32, ConfigError> {
         },
     }
 }
+
+/// Bytes of a configuration file: what the largest one needs, many times over.
+const CONFIG_MOST: u64 = 16 << 20;
 
 #[cfg(test)]
 mod tests {

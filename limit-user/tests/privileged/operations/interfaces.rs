@@ -148,6 +148,71 @@ fn tells_a_device_of_the_same_name_from_the_one_that_was_attached() {
     assert_eq!(shown["policies"][0]["name"], "test");
 }
 
+#[test]
+#[ignore = "needs CAP_BPF"]
+fn says_that_a_device_whose_link_is_dead_is_not_filtered_any_more() {
+    let world = two_cables();
+    world.done(&format!("attach server0 server1 {POLICY}"));
+    let server = &world.cable.server;
+    let index = server.interface("server0").index;
+    server.ip("link del server0");
+    // A link that somebody detached looks the same: dead, and its device here.
+    server.ip(&format!(
+        "link add server0 index {index} type veth peer name another0"
+    ));
+
+    let told = "server0 is not filtered any more: `limitctl attach server0`";
+    let shown = world.run("show");
+    assert!(shown.stdout.contains(told), "{shown:?}");
+    assert!(!shown.stdout.contains("is gone"), "{shown:?}");
+    let counted = world.run("counters server0");
+    assert!(counted.stderr.contains(told), "{counted:?}");
+    let found = world.run("doctor server0");
+    assert_eq!(found.code, Some(1), "{found:?}");
+    assert!(
+        found.stdout.contains("server0 is not filtered any more"),
+        "{found:?}"
+    );
+    // Another attach keeps what tells of it.
+    let joined = world.run("attach server1");
+    assert!(joined.stderr.contains(told), "{joined:?}");
+    assert!(world.run("show").stdout.contains(told));
+
+    assert_eq!(world.done("detach server0")["filter_removed"], false);
+    let shown = world.run("show");
+    assert!(!shown.stdout.contains("server0"), "{shown:?}");
+    assert_eq!(world.refused("detach server0", 2)["code"], "not-attached");
+}
+
+#[test]
+#[ignore = "needs CAP_BPF"]
+fn keeps_an_interface_that_was_moved_to_another_namespace() {
+    let world = two_cables();
+    world.done(&format!("attach server0 server1 {POLICY}"));
+    let server = &world.cable.server;
+    let other = Namespace::new();
+    let index = server.interface("server0").index;
+    server.ip(&format!("link set server0 netns {}", other.path()));
+    let judged = || !other.interface("server0").programs.is_empty();
+    assert!(judged());
+
+    let told = format!("interface {index} is in another network namespace");
+    let shown = world.run("show");
+    assert!(shown.stdout.contains(&told), "{shown:?}");
+    let joined = world.run("attach server1");
+    assert_eq!(joined.code, Some(0), "{joined:?}");
+    assert!(joined.stderr.contains(&told), "{joined:?}");
+    assert!(judged());
+    assert!(world.run("show").stdout.contains(&told));
+
+    // Whoever lets the last one here go leaves the one that is judged elsewhere.
+    assert_eq!(world.done("detach server1")["filter_removed"], false);
+    assert!(judged());
+    assert_eq!(world.done("detach --all")["filter_removed"], true);
+    eventually("the program is gone", || !judged());
+    world.assert_nothing_is_left();
+}
+
 fn two_cables() -> World {
     let world = World::new();
     world.cable.add(1);

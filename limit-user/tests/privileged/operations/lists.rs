@@ -112,7 +112,11 @@ fn reads_a_whole_list_from_stdin_and_costs_nothing_once_it_is_empty() {
     );
 
     world.done("deny remove 203.0.113.0/24 192.0.2.1");
-    let emptied = world.run_with("allow replace - --json", "").data();
+    // A feed that failed empties nothing.
+    let error = world.run_with("allow replace - --json", "").error(1);
+    assert_eq!(error["code"], "empty-list");
+    assert_eq!(sizes(&world), [1, 1, 0, 0]);
+    let emptied = world.run_with("allow replace --empty - --json", "").data();
     assert_eq!(emptied["entries"], 0);
     assert_eq!(sizes(&world), [0; 4]);
 }
