@@ -227,7 +227,7 @@ impl World {
                     .interfaces()
                     .unwrap()
                     .iter()
-                    .any(|one| one.name.is_some()),
+                    .any(|one| one.name.is_some() && one.cut_off().is_none()),
                 Presence::None | Presence::Incomplete => false,
                 other => panic!("{other:?}"),
             })
