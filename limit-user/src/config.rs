@@ -22,7 +22,7 @@ mod validate;
 
 pub use compile::{Facts, RETIRED, compile};
 pub use decompile::{decompile, name_of, policy_ids};
-pub use error::ConfigError;
+pub use error::{ConfigError, number_up_to};
 pub use flags::{OnLimitWord, PolicyFlags, ProtocolWord, StatusWord, UnitWord};
 pub use raw::{Number, RawConfig, RawFragments, RawKeys, RawPolicy, Text};
 

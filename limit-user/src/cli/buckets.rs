@@ -26,8 +26,8 @@ use super::{
 };
 use crate::{
     config::{
-        ConfigError, name_of, policy_ids,
-        text::{self, NS_PER_MS, TextError, format_number, format_wait},
+        ConfigError, name_of, number_up_to, policy_ids,
+        text::{NS_PER_MS, format_number, format_wait},
     },
     error::Refusal,
     kernel::{Filter, List},
@@ -82,24 +82,7 @@ pub fn run(args: &BucketsArgs, ctx: &Context) -> anyhow::Result<()> {
 }
 
 fn top(text: &str) -> Result<usize, ConfigError> {
-    let (subject, field, value) = (String::new(), "top", text.to_owned());
-    match text::unsigned(text.strip_prefix('-').unwrap_or(text)) {
-        Err(TextError::Malformed) => Err(ConfigError::Malformed {
-            subject,
-            field,
-            value,
-            expected: "a whole number",
-        }),
-        Ok(_) | Err(TextError::TooLarge) => match text.parse() {
-            Ok(number) if (1..=MAX_TOP).contains(&number) => Ok(number),
-            _ => Err(ConfigError::OutOfRange {
-                subject,
-                field,
-                value,
-                range: format!("1..={MAX_TOP}"),
-            }),
-        },
-    }
+    number_up_to(MAX_TOP, "top", text).map(|rows| rows as usize)
 }
 
 fn address(text: &str) -> Result<IpAddr, Refusal> {
@@ -375,7 +358,7 @@ const TRIES: u32 = 3;
 
 /// Buckets that are shown unless `--top` says otherwise, and at most.
 const DEFAULT_TOP: usize = 20;
-const MAX_TOP: usize = limit_common::layout::MAX_MAX_SOURCES as usize;
+const MAX_TOP: u32 = limit_common::layout::MAX_MAX_SOURCES;
 
 #[cfg(test)]
 mod tests {

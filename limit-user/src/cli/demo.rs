@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::{Context, output};
 use crate::{
     config::{
-        ConfigError,
-        text::{self, TextError, format_duration, format_number},
+        ConfigError, number_up_to,
+        text::{format_duration, format_number},
     },
     demo::{self, Check, Counted, Demo, Finding, Part, finding::range},
     error::Exit,
@@ -71,25 +71,7 @@ fn show(seconds: u32, ctx: &Context) -> anyhow::Result<Exit> {
 }
 
 fn seconds(text: &str) -> Result<u32, ConfigError> {
-    let (subject, field, value) = (String::new(), "seconds", text.to_owned());
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    match text::unsigned(digits) {
-        Err(TextError::Malformed) => Err(ConfigError::Malformed {
-            subject,
-            field,
-            value,
-            expected: "a whole number",
-        }),
-        Ok(_) | Err(TextError::TooLarge) => match text.parse() {
-            Ok(number) if (1..=MAX_SECONDS).contains(&number) => Ok(number),
-            _ => Err(ConfigError::OutOfRange {
-                subject,
-                field,
-                value,
-                range: format!("1..={MAX_SECONDS}"),
-            }),
-        },
-    }
+    number_up_to(MAX_SECONDS, "seconds", text)
 }
 
 /// What the demo showed, for machines.

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::text::{TextError, unsigned};
 use crate::error::Exit;
 
 /// A configuration that is not valid; nothing was changed.
@@ -200,5 +201,34 @@ impl ConfigError {
             | Self::Overlap { .. }
             | Self::TooMany { .. } => Exit::Invalid,
         }
+    }
+}
+
+/// The number of an option that takes 1 to `most`.
+///
+/// # Errors
+///
+/// [`ConfigError::Malformed`] when the text is no whole number, [`ConfigError::OutOfRange`] when the
+/// number is another.
+pub fn number_up_to(most: u32, field: &'static str, text: &str) -> Result<u32, ConfigError> {
+    let (subject, value) = (String::new(), text.to_owned());
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if unsigned(digits) == Err(TextError::Malformed) {
+        let expected = "a whole number";
+        return Err(ConfigError::Malformed {
+            subject,
+            field,
+            value,
+            expected,
+        });
+    }
+    match text.parse() {
+        Ok(number) if (1..=most).contains(&number) => Ok(number),
+        _ => Err(ConfigError::OutOfRange {
+            subject,
+            field,
+            value,
+            range: format!("1..={most}"),
+        }),
     }
 }
